@@ -135,6 +135,8 @@ def _describe_filters(console: Console, filters: Sequence[dict[str, Any]]) -> No
             (f["name"], f["before"], f["after"], f["before"] - f["after"], f["reason"] if f["before"] > f["after"] else "")
             for f in filters
         ]
+        if any(f.get("partial") for f in filters):
+            console.print("The last filters were asked of the best hosts only, until enough had passed.", markup=False)
         console.print(table_of("Filters, in order", ("Filter", "Shown", "Left", "Dropped", "Reason"), rows))
 
 

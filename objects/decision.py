@@ -9,12 +9,16 @@ from objects.relaxation import Relaxation
 
 
 class FilterCount(Object, frozen=True, kw_only=True):
-    """One filter of the chain, in order: the number of hosts before and after it."""
+    """One filter of the chain, in order: the number of hosts before and after it.
+
+    ``partial``: it was asked of the best hosts only, until enough passed.
+    """
 
     name: str
     before: int
     after: int
     reason: str = ""
+    partial: bool = False
 
 
 class Candidate(Object, frozen=True, kw_only=True):
@@ -50,7 +54,7 @@ class Decision(Message, frozen=True, kw_only=True):
     administrators, as it may name cells.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     id: str
     batch_id: str

@@ -11,10 +11,26 @@ from scheduler.weighers.base import Weigher
 
 
 class Chain(NamedTuple):
-    """The filters and weighers that apply to requests of one shape."""
+    """The filters and weighers that apply to requests of one shape.
+
+    ``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
+    """
+
+    at_once: tuple[Filter, ...]
+    singly: tuple[Filter, ...]
+    weighers: tuple[Weigher, ...]
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.at_once + self.singly
+
+
+class _Made(NamedTuple):
+    """A chain, and the filters and weighers of the driver that it was made of."""
 
     filters: tuple[Filter, ...]
     weighers: tuple[Weigher, ...]
+    chain: Chain
 
 
 class Criteria:
@@ -30,7 +46,7 @@ class Criteria:
         self.cell_wide = any(weigher.cell_wide for weigher in self.weighers)
         self.subset = subset
         self.shuffle = shuffle
-        self._chains: dict[tuple[bool, ...], tuple[Chain, Chain]] = {}
+        self._chains: dict[tuple[bool, ...], _Made] = {}
 
     def chain(self, request: Request) -> Chain:
         """The filters for this request, in order, and the weighers.
@@ -39,15 +55,17 @@ class Criteria:
         ``guards_host`` run.
         """
         shape = request.shape
-        every, chain = self._chains.get(shape, (None, None))
-        if every is None or chain is None or every.filters is not self.filters or every.weighers is not self.weighers:
+        made = self._chains.get(shape)
+        if made is None or made.filters is not self.filters or made.weighers is not self.weighers:
             given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
+            called = [one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)]
             chain = Chain(
-                tuple(one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)),
+                tuple(one for one in called if not one.host_by_host),
+                tuple(one for one in called if one.host_by_host),
                 tuple(one for one in self.weighers if _called(one.applies_when, given)),
             )
-            self._chains[shape] = Chain(self.filters, self.weighers), chain
-        return chain
+            self._chains[shape] = made = _Made(self.filters, self.weighers, chain)
+        return made.chain
 
 
 def _called(applies_when: Collection[str], given: set[str]) -> bool:

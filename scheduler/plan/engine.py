@@ -39,16 +39,17 @@ UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped
 def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
     """Filter and weigh the fleet, or the rows ``within``, in one pass.
 
-    If most hosts pass, weighing all hosts and ignoring the refused ones is cheaper than copying those that passed.
+    If most hosts pass, weighing all hosts and ignoring the refused ones is cheaper than copying those that passed. The survey asks
+    the filters of one host at a time later, best host first.
     """
     hosts, chain = Hosts(table, request, within), driver.chain(request)
-    mask, counts = narrow(chain.filters, hosts, request)
+    mask, counts = narrow(chain.at_once, hosts, request)
     left: Mask | None = mask
     if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
     scores, parts = _weighed(chain.weighers, hosts, request, left)
-    return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
+    return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None, chain.singly)
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:

@@ -30,7 +30,9 @@ class Refusals:
         job.short = len(job.rows)
         # count as if no slot were held for a retry and no member were moving: that is how it will be soon
         request.yielding = request.members.any_held or request.split
-        job.counts = engine.survey(self._table, self._driver, request).counts
+        found = engine.survey(self._table, self._driver, request)
+        found.ask_all()
+        job.counts = found.counts
         if request.yielding and self._could(job, request, step):
             job.held = True
         elif self._table.awaited(self._moment.mapped_since):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from objects.decision import FilterCount
+from scheduler.filters.base import Filter
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
@@ -68,7 +71,9 @@ def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
 class Survey:
     """The hosts that could take the first instance, and how good each is.
 
-    ``total``: hosts in the table. ``counts``: how many each filter left. ``changes``: the table's change counter at the survey.
+    ``total``: hosts in the table. ``changes``: the table's change counter at the survey.
+
+    Filters of one host at a time are asked only as far as an answer needs it, the best hosts first.
     """
 
     def __init__(
@@ -79,13 +84,14 @@ class Survey:
         parts: tuple[WeigherScale, ...],
         counts: tuple[FilterCount, ...],
         seed: int | None,
+        singly: tuple[Filter, ...] = (),
     ) -> None:
         """``scores``: one for each of ``hosts``. ``left``: the mask of those that passed the filters; None: all.
 
         ``seed``: determines the noise that orders equal scores; None: equal scores stay in the table's order.
+        ``singly``: filters that are still to be asked, of one host at a time.
         """
         self.total = len(hosts.table)
-        self.counts = counts
         self.parts = parts
         self.changes = hosts.table.changes
         self._hosts = hosts
@@ -94,19 +100,61 @@ class Survey:
         self._seed = seed
         self._leaders: tuple[Ints, Floats, float] | None = None
         self._first: tuple[Ints, Floats] | None = None
+        self._counts = counts
+        self._singly = _AskedSingly(hosts, singly) if singly and len(hosts) else None
+
+    @property
+    def counts(self) -> tuple[FilterCount, ...]:
+        """How many hosts each filter left."""
+        return self._counts if self._singly is None else (*self._counts, *self._singly.counts())
+
+    @counts.setter
+    def counts(self, counts: tuple[FilterCount, ...]) -> None:
+        self._counts, self._singly = counts, None
 
     @property
     def rows(self) -> Ints:
         """The rows that passed, in the table's order."""
+        self.ask_all()
         return self._rows(self._positions)
 
     @property
     def scores(self) -> Floats:
         """The score of each of ``rows``."""
+        self.ask_all()
         return self._exact(self._positions)
+
+    def ask_all(self) -> None:
+        """Ask the filters of one host at a time about all hosts that are left."""
+        if self._singly is None:
+            return
+        positions = self._positions
+        passed = self._singly.passes(positions)
+        self._left = np.zeros(self._scores.size, np.bool_)
+        self._left[positions[passed]] = True
+        self._leaders = self._first = None
+        self.counts = (*self._counts, *self._singly.counts(whole=True))
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
+        return self._passing(self._best, count)
+
+    def _passing(self, best: Callable[[int], tuple[Ints, Floats]], count: int) -> tuple[Ints, Floats]:
+        """The same of those that also pass the filters of one host at a time. ``best(n)``: the n best of all."""
+        if self._singly is None:
+            return best(count)
+        looked_at = count
+        while True:
+            rows, scores = best(looked_at)
+            passed = self._singly.first(self._positions_of(rows), count)
+            if passed.size == count or rows.size < looked_at:
+                return rows[passed], scores[passed]
+            looked_at *= 4
+
+    def _positions_of(self, rows: Ints) -> Ints:
+        return rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows)
+
+    def _best(self, count: int) -> tuple[Ints, Floats]:
         if count > SELECTED_HOSTS:
             return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
@@ -117,6 +165,9 @@ class Survey:
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         """The same among the rows of one cell, given by number."""
+        return self._passing(partial(self._best_of_cell, cell), count)
+
+    def _best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._head
         rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
         if least == -np.inf or (rows.size == count and scores[-1] >= least):
@@ -128,7 +179,7 @@ class Survey:
 
     def weights(self, rows: list[int]) -> dict[str, list[float]]:
         """What each weigher adds to the scores of ``rows``, by the weigher's name."""
-        positions: list[int] = rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows).tolist()
+        positions: list[int] = self._positions_of(np.array(rows, np.int64)).tolist()
         return {part.weigher.name: self._added(part, rows, positions) for part in self.parts}
 
     def _added(self, part: WeigherScale, rows: list[int], positions: list[int]) -> list[float]:
@@ -165,6 +216,51 @@ class Survey:
 
     def _rows(self, positions: Ints) -> Ints:
         return positions if self._hosts.rows is None else self._hosts.rows[positions]
+
+
+class _AskedSingly:
+    """Filters of one host at a time, and what they have answered about the ``hosts`` of a survey."""
+
+    def __init__(self, hosts: Hosts, filters: tuple[Filter, ...]) -> None:
+        self._hosts = hosts
+        self._filters = filters
+        self._asked = np.zeros(len(hosts), np.bool_)
+        self._passed = np.zeros(len(hosts), np.bool_)
+        self._before = [0] * len(filters)
+        self._after = [0] * len(filters)
+
+    def first(self, positions: Ints, count: int) -> Ints:
+        """The indexes of the first ``count`` of these positions that pass; fewer if fewer pass."""
+        found = np.zeros(0, np.int64)
+        looked_at = 0
+        while found.size < count and looked_at < positions.size:
+            further = positions[looked_at : looked_at + count - found.size]
+            found = np.concatenate((found, looked_at + np.flatnonzero(self.passes(further))))
+            looked_at += further.size
+        return found
+
+    def passes(self, positions: Ints) -> Mask:
+        """Which of these positions pass all filters."""
+        left = positions[~self._asked[positions]]
+        self._asked[left] = True
+        for number, one in enumerate(self._filters):
+            if not left.size:
+                break
+            rows = left if self._hosts.rows is None else self._hosts.rows[left]
+            answers = one.passes(Hosts(self._hosts.table, self._hosts.request, rows), self._hosts.request)
+            self._before[number] += left.size
+            left = left if answers is None else left[answers]
+            self._after[number] += left.size
+        self._passed[left] = True
+        passed: Mask = self._passed[positions]
+        return passed
+
+    def counts(self, *, whole: bool = False) -> Iterator[FilterCount]:
+        """How many hosts each was asked of, and how many of these passed. ``whole``: that was all hosts."""
+        for one, before, after in zip(self._filters, self._before, self._after, strict=True):
+            if before:
+                reason = one.reason if after else one.refusal(self._hosts, self._hosts.request)
+                yield FilterCount(name=one.name, before=before, after=after, reason=reason, partial=not whole)
 
 
 BLOCK_COUNT = 1024

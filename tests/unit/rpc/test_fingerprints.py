@@ -19,7 +19,7 @@ FINGERPRINTS = {
     "ComputeNode": "1.2-cc90b00b1255",
     "ConsoleListener": "1.0-8bd3f78c707d",
     "ConsolePlace": "1.0-68e2e7ef35ae",
-    "Decision": "1.2-ae6533818412",
+    "Decision": "1.3-39ee2d6b4f15",
     "DeleteOrder": "1.2-7ec3e79f7725",
     "Failure": "1.1-84d533ba651e",
     "FeedEvent": "1.1-b2550ef937ac",

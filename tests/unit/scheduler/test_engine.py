@@ -199,7 +199,26 @@ class TestSitesOwnFilter:
         driver = fleet.driver(enabled_filters=("CoreFilter",))
         driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "Counting", own))
         assert place(table, fleet.spec(), 1, driver) == ["h2"]
-        assert own.asked == ["h1", "h2"]
+        assert "h0" not in own.asked
+        assert own.asked.count("h1") <= 1
+
+    def test_it_is_asked_about_the_best_hosts_until_enough_pass(self) -> None:
+        from scheduler.filters.adapter import Adapter
+
+        table = fleet.table([fleet.node(f"h{n}", vcpus=40 - n, memory_mb=(40 - n) * 1024) for n in range(40)])
+        own = self.Counting()
+        driver = fleet.driver()
+        driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "Counting", own))
+        assert place(table, fleet.spec(), 1, driver) == ["h0"]
+        assert own.asked == ["h0"]
+        request = fleet.request(fleet.spec(), table)
+        found = engine.survey(table, driver, request)
+        assert [table.hosts[row] for row in found.best(3)[0]] == ["h0", "h2", "h3"]
+        assert own.asked[1:] == ["h0", "h1", "h2", "h3"]
+        assert (found.counts[-1].before, found.counts[-1].after, found.counts[-1].partial) == (4, 3, True)
+        assert found.rows.size == 39
+        assert (found.counts[-1].before, found.counts[-1].after, found.counts[-1].partial) == (40, 39, False)
+        assert len(own.asked) == 41
 
 
 def test_confirming_asks_the_same_of_single_rows() -> None:
