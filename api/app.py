@@ -24,6 +24,7 @@ from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.middleware import Intake
+from api.openapi import OpenApi
 from api.operate import Operations
 from api.opts import ApiSettings
 from api.pace import RequestRateLimit
@@ -160,6 +161,7 @@ def make_app(
     add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)
     add("/v2.1/os-quota-sets/{project_id}/defaults", quotas, "defaults", get=may.QUOTA_DEFAULTS)
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
+    add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")
     return app

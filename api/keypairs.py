@@ -15,7 +15,7 @@ from api.opts import ApiSettings
 from api.paging import next_link, page_of
 from api.query import refuse_unknown_names
 from api.server_view import micro
-from api.validation import VersionedValidator, read_body
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import keypairs
 from db.sql.engine import ApiDatabase
@@ -51,6 +51,7 @@ class KeyPairs:
             document["keypairs_links"] = [next_link(req, "os-keypairs", shown[-1].name)]
         answer(resp, document)
 
+    @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Without a public key a pair is generated. Only this answer has its private key."""
         call = calls.of(req)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -20,7 +21,9 @@ class Paths:
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], str] = {}
         """By method and path template."""
-        self._known: dict[tuple[str, str], KnownOperation | None] = {}
+        self.handlers: dict[tuple[str, str], Callable[..., None]] = {}
+        self.known: dict[tuple[str, str], KnownOperation | None] = {}
+        """The operation of the Compute API; None: it has none there."""
 
     def add(
         self, app: falcon.App[falcon.Request, falcon.Response], path: str, resource: Any, suffix: str = "", **rules: str
@@ -35,7 +38,8 @@ class Paths:
             raise ValueError(f"{path}: methods {sorted(served)}, rules of {sorted(rules)}")
         app.add_route(path, resource, **({"suffix": suffix} if suffix else {}))
         self.rules |= {(method.upper(), path): rule for method, rule in rules.items()}
-        self._known |= {(method.upper(), path): not_served.known_route(method.upper(), path) for method in rules}
+        self.handlers |= {(method.upper(), path): getattr(resource, f"on_{method}{ending}") for method in rules}
+        self.known |= {(method.upper(), path): not_served.known_route(method.upper(), path) for method in rules}
 
     def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Raises errors.Forbidden, errors.NotFound for a version without this operation, and what ``not_served.refuse`` does.
@@ -49,4 +53,4 @@ class Paths:
             not_served.refuse(req.method, req.path, call.version)
         elif rule != PUBLIC:
             req.context.call = call.guarded_by(rule, params.get("project_id"))
-            not_served.check(f"{req.method} {req.path[:200]}", self._known[route], call.version)
+            not_served.check(f"{req.method} {req.path[:200]}", self.known[route], call.version)

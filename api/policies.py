@@ -135,6 +135,7 @@ IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
 EXPLAIN = "superconductor:explanation:show"
 EXPLAIN_ALL = "superconductor:explanation:details"
+OPENAPI = "superconductor:openapi"
 STATUS = "superconductor:status"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
@@ -280,6 +281,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /servers/{id}/explanation",
         "GET /superconductor/requests/{id}/explanation",
     ),
+    _of(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
 )
 """One rule for each operation of the API."""

@@ -12,7 +12,7 @@ from api import schemas
 from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
-from api.validation import Validator, read_body
+from api.validation import Validator, read_body, validated_by
 from api.versions import answer
 from db.api import quotas
 from db.sql.engine import ApiDatabase
@@ -61,6 +61,7 @@ class QuotaSets:
         call = _call(req, project_id)
         answer(resp, {"quota_set": {"id": project_id} | self._numbers(self._settings.quota, call)})
 
+    @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = _call(req, project_id)
         document = read_body(req, self._settings.max_body_size)

@@ -17,7 +17,7 @@ from api.console import ConsoleAsker
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.server_actions import ServerAction
-from api.validation import VersionedValidator, read_body
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import console_tokens
 from db.sql.engine import ApiDatabase
@@ -51,6 +51,7 @@ class RemoteConsoles:
         self._asker = asker
         self._validator = VersionedValidator((since, schemas.remote_console(since)) for since in schemas.REMOTE_CONSOLE_CHANGES)
 
+    @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)

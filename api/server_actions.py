@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import falcon
@@ -14,7 +14,7 @@ from api.microversions import Version
 from api.opts import ApiSettings
 from api.schemas import Schema
 from api.server_edits import ServerEdits
-from api.validation import VersionedValidator, read_body
+from api.validation import VersionedValidator, read_body, validated_by
 from db.api.edits import ADMIN, OWNER, Edit
 from objects import errors
 from objects.base import Object
@@ -41,12 +41,14 @@ class ServerActions:
     def __init__(self, settings: ApiSettings, actions: Iterable[ServerAction]) -> None:
         self._settings = settings
         self._actions = {action.name: (action, _validator(action)) for action in actions}
+        self._bodies = _ActionBodies({name: validator for name, (_, validator) in self._actions.items()})
 
     @property
     def names(self) -> frozenset[str]:
         """The names of the actions that are served."""
         return frozenset(self._actions)
 
+    @validated_by("_bodies")
     def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """Raises errors.Invalid for an unknown action, and for a body that names none or several.
 
@@ -65,6 +67,18 @@ class ServerActions:
         call = call.guarded_by(action.rule)
         validator.check(call.version, document)
         action.run(call, server_id, document[name], resp)
+
+
+class _ActionBodies:
+    """The bodies of all actions, for the API's description."""
+
+    def __init__(self, validators: Mapping[str, VersionedValidator]) -> None:
+        self._validators = validators
+
+    def schema(self, version: Version) -> Schema:
+        known = {name: not_served.SERVER_ACTIONS.get(name) for name in self._validators}
+        served = [name for name, operation in known.items() if operation is None or operation.holds(version)]
+        return {"anyOf": [self._validators[name].schema(version) for name in served]}
 
 
 def _validator(action: ServerAction) -> VersionedValidator:

@@ -10,7 +10,7 @@ from api import call as calls
 from api import schemas
 from api.opts import ApiSettings
 from api.server_edits import ServerEdits
-from api.validation import Validator, checked_metadata, read_body
+from api.validation import Validator, checked_metadata, read_body, validated_by
 from api.versions import answer
 from db.api.edits import Edit
 from objects import errors
@@ -29,10 +29,12 @@ class MetadataItems:
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         answer(resp, {"metadata": self._edits.read(calls.of(req), server_id).metadata})
 
+    @validated_by("_whole")
     def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         given = self._body(req, self._whole)["metadata"]
         self._change(req, resp, server_id, given, keep=True)
 
+    @validated_by("_whole")
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         given = self._body(req, self._whole)["metadata"]
         self._change(req, resp, server_id, given, keep=False)
@@ -42,6 +44,7 @@ class MetadataItems:
         _check_has(metadata, key)
         answer(resp, {"meta": {key: metadata[key]}})
 
+    @validated_by("_item")
     def on_put_item(self, req: falcon.Request, resp: falcon.Response, server_id: str, key: str) -> None:
         given = self._body(req, self._item)["meta"]
         if key not in given:

@@ -12,7 +12,7 @@ from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.server_edits import ServerEdits
-from api.validation import Validator, read_body
+from api.validation import Validator, read_body, validated_by
 from api.versions import answer
 from db.api.edits import Edit
 from objects import errors
@@ -31,6 +31,7 @@ class Tags:
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         answer(resp, {"tags": list(self._edits.read(_call(req), server_id).tags)})
 
+    @validated_by("_whole")
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = _call(req)
         document = read_body(req, self._settings.max_body_size)

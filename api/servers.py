@@ -18,7 +18,7 @@ from api.doorbell import Doorbell
 from api.finding import Finder
 from api.hosts import HostWatch
 from api.idempotency import client_key
-from api.microversions import Since
+from api.microversions import Since, Version
 from api.operate import Operations
 from api.opts import ApiSettings
 from api.pace import RequestRateLimit
@@ -26,7 +26,7 @@ from api.paging import Position, next_link, page_of
 from api.query import server_query
 from api.server_edits import ServerEdits
 from api.silence import Silences, Silent
-from api.validation import VersionedValidator, read_body
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import addresses, listing, mappings, operations
 from db.api.edits import Edit
@@ -54,6 +54,10 @@ class BootServers:
         self._vault = vault
         self._doorbell = doorbell
         self._validator = VersionedValidator((since, schemas.create(since)) for since in schemas.CREATE_CHANGES)
+
+    def schema(self, version: Version) -> schemas.Schema:
+        """The schema of the body in this version."""
+        return self._validator.schema(version)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
@@ -100,6 +104,7 @@ class Servers:
         self._silences = silences
         self._pace = RequestRateLimit(settings.list_rate, settings.list_burst)
 
+    @validated_by("_boot")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._boot.on_post(req, resp)
 
@@ -201,6 +206,7 @@ class OneServer:
         status = host_status(self._watch, found.server, call)
         answer(resp, {"server": server_view.alone(found.server, found.spec, call, status, found.ports, found.groups)})
 
+    @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """Change the name and the description, also of a locked server, and answer with the server."""
         call = calls.of(req)

@@ -22,7 +22,7 @@ from api.opts import ApiSettings
 from api.query import refuse_unknown_names
 from api.server_view import UNKNOWN_STATUS, micro
 from api.silence import Silences
-from api.validation import Validator, VersionedValidator, is_uuid, read_body
+from api.validation import VersionedValidator, is_uuid, read_body, validated_by
 from api.versions import answer
 from cells import host_service
 from cells.cell import Cell
@@ -69,8 +69,8 @@ class Services:
         self._registry = registry
         self._watch = watch
         self._silences = silences
-        self._change = Validator(schemas.service_change())
-        self._action = VersionedValidator((since, schemas.service_action(since)) for since in schemas.SERVICE_ACTION_CHANGES)
+        actions = [(since, schemas.service_action(since)) for since in schemas.SERVICE_ACTION_CHANGES]
+        self._validator = VersionedValidator([*actions, (Since.SERVICE_UUIDS.value, schemas.service_change())])
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """A cell that does not answer is named in a header. Since 2.69 its hosts are listed, as UNKNOWN."""
@@ -93,6 +93,7 @@ class Services:
         wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
         answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
 
+    @validated_by("_validator")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)
@@ -106,7 +107,7 @@ class Services:
     def _put(self, call: Call, service_id: str, document: dict[str, Any]) -> dict[str, Any]:
         if not is_uuid(service_id):
             raise errors.Invalid(f"Invalid uuid {service_id[:80]}")
-        self._change.check(document)
+        self._validator.check(call.version, document)
         change = _change_of(document)
         cell, host = self._find(service_id)
         _, zones = self._database.read(_api_level)
@@ -135,7 +136,7 @@ class Services:
     def _act(self, call: Call, action: str, document: dict[str, Any]) -> dict[str, Any]:
         if action not in (*ACTIONS, FORCE_DOWN) or (action == FORCE_DOWN and not call.has(Since.FORCED_DOWN)):
             raise errors.NotFound("Unknown action")
-        self._action.check(call.version, document)
+        self._validator.check(call.version, document)
         change, told = _action_of(action, document)
         if document["binary"] != COMPUTE:
             raise _not_compute(document["binary"])

@@ -6,8 +6,8 @@ import base64
 import binascii
 import ipaddress
 import uuid
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import falcon
 import jsonschema
@@ -16,6 +16,8 @@ import msgspec
 from api.microversions import Version
 from api.schemas import METADATA_ITEMS_LIMIT
 from objects import errors, text
+
+_Handler = TypeVar("_Handler", bound=Callable[..., None])
 
 _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 """Fields whose value is not repeated in a message."""
@@ -49,11 +51,30 @@ def read_body(req: falcon.Request, limit: int) -> dict[str, Any]:
     return body
 
 
+VALIDATED = "validated_by"
+"""The attribute of a handler that names the validators of its body."""
+
+
+def validated_by(*names: str) -> Callable[[_Handler], _Handler]:
+    """Say which attributes of its resource validate the body of a handler: the API's description has their schemas."""
+
+    def name(handler: _Handler) -> _Handler:
+        setattr(handler, VALIDATED, names)
+        return handler
+
+    return name
+
+
 class Validator:
     """One schema. Thread-safe."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
         self._validator = jsonschema.Draft202012Validator(schema, format_checker=_formats())
+
+    def schema(self, version: Version) -> dict[str, Any]:
+        """The schema, which is the same in all versions."""
+        return self._schema
 
     def check(self, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong."""
@@ -70,9 +91,16 @@ class VersionedValidator:
         """``versions``: each schema with the first microversion that has it, the oldest first; that one is of 2.1."""
         self._newest_first = [(since, Validator(schema)) for since, schema in versions][::-1]
 
+    def schema(self, version: Version) -> dict[str, Any]:
+        """The schema of this version."""
+        return self._of(version).schema(version)
+
     def check(self, version: Version, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong in this version."""
-        next(validator for since, validator in self._newest_first if since <= version).check(body)
+        self._of(version).check(body)
+
+    def _of(self, version: Version) -> Validator:
+        return next(validator for since, validator in self._newest_first if since <= version)
 
 
 def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:

@@ -79,6 +79,7 @@ PATHS = [
     "/v2.1/os-quota-sets/{}/detail",
     "/v2.1/os-quota-sets/{}/defaults",
     "/v2.1/superconductor/requests/{}/explanation",
+    "/v2.1/superconductor/openapi.json",
     "/v2.1/superconductor/status",
     "/v2.1/{}/servers",
     "/v2.1/{}/limits",
