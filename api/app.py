@@ -44,6 +44,7 @@ from api.servers import BootServers, OneServer, Servers
 from api.services import Services
 from api.silence import Silences
 from api.status import Status
+from api.usage import TenantUsage
 from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, Versions
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
@@ -157,6 +158,9 @@ def make_app(
     add("/v2.1/os-keypairs", keypairs, get=may.KEYPAIR_LIST, post=may.KEYPAIR_CREATE)
     add("/v2.1/os-keypairs/{name}", keypairs, "one", get=may.KEYPAIR_SHOW, delete=may.KEYPAIR_DELETE)
     add("/v2.1/limits", ProjectLimits(settings, database), get=may.LIMITS)
+    usage = TenantUsage(settings, database, silences)
+    add("/v2.1/os-simple-tenant-usage", usage, get=may.USAGES)
+    add("/v2.1/os-simple-tenant-usage/{project_id}", usage, "one", get=may.USAGE)
     add("/v2.1/os-quota-sets/{project_id}", quotas, get=may.QUOTA_SHOW, put=may.QUOTA_UPDATE, delete=may.QUOTA_DELETE)
     add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)
     add("/v2.1/os-quota-sets/{project_id}/defaults", quotas, "defaults", get=may.QUOTA_DEFAULTS)

@@ -38,6 +38,7 @@ class Since(enum.Enum):
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
     STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list
     IMAGE_LIMITS_GONE = (2, 39)
+    USAGE_PAGES = (2, 40)
     FLAVOR_EMBEDDED = (2, 47)
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)

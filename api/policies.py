@@ -124,6 +124,8 @@ LIMITS = "os_compute_api:limits"
 OTHER_LIMITS = "os_compute_api:limits:other_project"
 SERVICES = "os_compute_api:os-services:list"
 SERVICE_UPDATE = "os_compute_api:os-services:update"
+USAGES = "os_compute_api:os-simple-tenant-usage:list"
+USAGE = "os_compute_api:os-simple-tenant-usage:show"
 QUOTA_SHOW = "os_compute_api:os-quota-sets:show"
 QUOTA_DEFAULTS = "os_compute_api:os-quota-sets:defaults"
 QUOTA_DETAIL = "os_compute_api:os-quota-sets:detail"
@@ -258,6 +260,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
     _of(SERVICES, ADMIN, "List services.", "GET /os-services"),
     _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
+    _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
+    _of(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
     _of(QUOTA_SHOW, READER, "Show a project's quotas.", "GET /os-quota-sets/{project_id}"),
     _of(QUOTA_DEFAULTS, READER, "Show the default quotas.", "GET /os-quota-sets/{project_id}/defaults"),
     _of(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),

@@ -32,7 +32,8 @@ TEXTS = (
     "\x00", "a\x00b", "\x1b[31m", "\ud800", "😀", "%", "%00", "'", "\"", "\\", "' OR 1=1 --", "..", "../..", "/", "a/b", ",",
     ",,", "(", "[", "(a+)+$", "\\C", "(?=a)", "x" * 300, DEEP, '{"a":' * 2000, "{}", '{"k": 1}', '{"k": "v"}',
     '{"k": "\\u0000"}', '{"\\ud800": "v"}', "true", "none", "None", "ACTIVE", "DELETED", "building", "0001-01-01T00:00:00Z",
-    "9999-12-31T23:59:59-23:59", "2026-01-31T12:00:00Z", "99999-01-01", IMAGE, "r-" + "0" * 32, "req-" + IMAGE,
+    "9999-12-31T23:59:59-23:59", "2026-01-31T12:00:00Z", "99999-01-01", "9999-12-31T23:59:59", "0001-01-01T00:00:00", IMAGE,
+    "r-" + "0" * 32, "req-" + IMAGE,
 )  # fmt: skip
 """What parsers, converters and databases are known to trip over."""
 
@@ -75,6 +76,8 @@ PATHS = [
     "/v2.1/os-keypairs/{}",
     "/v2.1/os-services",
     "/v2.1/os-services/{}",
+    "/v2.1/os-simple-tenant-usage",
+    "/v2.1/os-simple-tenant-usage/{}",
     "/v2.1/os-quota-sets/{}",
     "/v2.1/os-quota-sets/{}/detail",
     "/v2.1/os-quota-sets/{}/defaults",
@@ -88,8 +91,12 @@ PATHS = [
     "/v2.1/os-volumes/{}",
     "/{}",
 ]
-LISTS = ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/detail")
-PARAMETERS = sorted(KNOWN | {"minRam", "minDisk", "is_public", "reserved", "sort_key", "sort_dir", "user_id", "tenant_id"})
+USAGES = "/v2.1/os-simple-tenant-usage"
+LISTS = (USAGES, "/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/detail")
+PARAMETERS = sorted(
+    KNOWN
+    | {"minRam", "minDisk", "is_public", "reserved", "sort_key", "sort_dir", "user_id", "tenant_id", "start", "end", "detailed"}
+)
 HEADERS = [
     "X-Project-Id",
     "X-User-Id",
@@ -236,7 +243,7 @@ def test_lists(front: Front, path: str, pairs: list[tuple[str, str]], administra
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_with_every_known_value(front: Front, name: str) -> None:
-    for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-keypairs", "/v2.1/os-quota-sets/p1"):
+    for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-keypairs", "/v2.1/os-quota-sets/p1", USAGES):
         for each in TEXTS:
             ask(front, "GET", path, encoded([(name, each)]))
 
