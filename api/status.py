@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
 from objects.waiting import WaitingCount
+from service import metrics
 
 
 class ApiLevelCounts(NamedTuple):
@@ -79,6 +82,7 @@ class Status:
                 for each in level.operations
             },
             "shelved": servers[None].pop("shelved", 0),
+            "process": {"id": f"{socket.gethostname()}:{os.getpid()}", "counters": metrics.overview()},
             "queue": {
                 "depth": level.queue.depth,
                 "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),

@@ -120,6 +120,21 @@ $1
 EOF
 }
 
+# Files, or directories only, by globbing: zsh's compgen does not filter them.
+_superconductor_paths()
+{
+    local each
+    COMPREPLY=()
+    for each in "$2"*; do
+        if [ -d "$each" ]; then
+            COMPREPLY+=("$(printf '%q' "$each")/")
+            compopt -o nospace 2>/dev/null
+        elif [ "$1" = file ] && [ -e "$each" ]; then
+            COMPREPLY+=("$(printf '%q' "$each")")
+        fi
+    done
+}
+
 _superconductor()
 {
     local current="${COMP_WORDS[COMP_CWORD]}" word= command= option= value= arguments=0 i=1 known=
@@ -188,14 +203,7 @@ _superconductor()
             _superconductor_ask "${value#@}" "${where[@]}"
             _superconductor_offer "$_superconductor_names" "$current"
             ;;
-        /directory)
-            COMPREPLY=()
-            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$current")
-            ;;
-        /*)
-            COMPREPLY=()
-            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
-            ;;
+        /*) _superconductor_paths "${value#/}" "$current" ;;
         *) COMPREPLY=() ;;
     esac
 }

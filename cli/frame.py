@@ -19,20 +19,27 @@ STATES = ("building", "active", "error")
 
 
 class Look(Object, frozen=True, kw_only=True):
-    """What the API and the processes told at ``at`` (monotonic seconds). ``trouble``: why ``status`` is not of now, or missing."""
+    """What the API and the processes told at ``at`` (monotonic seconds). ``trouble``: why ``status`` is not of now, or missing.
+
+    ``items``: the servers or the hosts of the list, as the API has them.
+    """
 
     at: float
     status: dict[str, Any] | None
     trouble: str
     counts: Scrape
+    items: tuple[dict[str, Any], ...] = ()
 
 
-def frame(endpoint: str, now: Look, before: Look | None) -> RenderableType:
-    """The whole picture. ``before`` None: what is counted is told from the beginning of the processes, and no rate."""
-    return Group(*_parts(endpoint, now, before))
+def frame(endpoint: str, now: Look, before: Look | None, chosen: RenderableType | None = None) -> RenderableType:
+    """The whole picture. ``before`` None: what is counted is told from the beginning of the processes, and no rate.
+
+    ``chosen``: the list that a user chooses from, if there is one.
+    """
+    return Group(*_parts(endpoint, now, before, chosen))
 
 
-def _parts(endpoint: str, now: Look, before: Look | None) -> Iterator[RenderableType]:
+def _parts(endpoint: str, now: Look, before: Look | None, chosen: RenderableType | None) -> Iterator[RenderableType]:
     yield Text(f"superconductor  {endpoint}  {time.strftime('%H:%M:%S')}", style="bold")
     if now.trouble:
         yield Text(now.trouble + ("" if now.status is None else " What it said last is shown."), style="bold red")
@@ -40,6 +47,8 @@ def _parts(endpoint: str, now: Look, before: Look | None) -> Iterator[Renderable
         yield Text(f"{address} {why}: what it counts is missing.", style="red")
     if now.status is not None:
         yield from _deployment(now, before)
+    if chosen is not None:
+        yield chosen
     if now.counts.told:
         yield from _work(now, before)
 
@@ -84,12 +93,15 @@ def _work(now: Look, before: Look | None) -> Iterator[RenderableType]:
         counted, seconds = now.counts.total(), None
     else:
         counted, seconds = now.counts.since(before.counts), max(0.001, now.at - before.at)
+    if not counted.get(("decision_seconds_count", "")) and not any(name == "builds_ended_total" for name, _ in counted):
+        yield Text("Counted by the process of the API that answered; --metrics names those of the other roles.")
     yield Text(
         f"accepted {_amount(counted.get(('servers_accepted_total', ''), 0.0), seconds)}, "
         f"ACTIVE {_amount(counted.get(('builds_ended_total', 'active'), 0.0), seconds)}, "
         f"failed {_amount(_failed(counted), seconds)}, "
         f"tried again {_amount(sum(n for (name, _), n in counted.items() if name == 'build_retries_total'), seconds)}"
     )
+    yield Text(_decisions_and_messages(counted, seconds))
     means = {stage: mean for stage in STAGES if (mean := _mean(counted, stage)) is not None}
     slowest = max(means, key=means.__getitem__, default=None)
     rows = [
@@ -108,9 +120,16 @@ def _failed(counted: dict[Key, float]) -> float:
     return sum(number for (name, result), number in counted.items() if name == "builds_ended_total" and result != "active")
 
 
-def _mean(counted: dict[Key, float], stage: str) -> float | None:
-    count = counted.get(("stage_seconds_count", stage), 0.0)
-    return counted.get(("stage_seconds_sum", stage), 0.0) / count if count else None
+def _decisions_and_messages(counted: dict[Key, float], seconds: float | None) -> str:
+    decisions, mean = counted.get(("decision_seconds_count", ""), 0.0), _mean(counted, "", "decision_seconds")
+    each = "" if mean is None else f" of {mean * 1000:.1f} ms"
+    messages = counted.get(("messages_sent_total", ""), 0.0)
+    return f"decisions {_amount(decisions, seconds)}{each}, messages {_amount(messages, seconds)}"
+
+
+def _mean(counted: dict[Key, float], label: str, name: str = "stage_seconds") -> float | None:
+    count = counted.get((f"{name}_count", label), 0.0)
+    return counted.get((f"{name}_sum", label), 0.0) / count if count else None
 
 
 def _amount(number: float, seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,11 +17,14 @@ from objects.base import Object
 CONNECT_AND_READ_TIMEOUT_S = (1.0, 4.0)
 """Seconds to connect, and to wait for what is read."""
 PREFIX = "superconductor_"
-WANTED = ("stage_seconds_sum", "stage_seconds_count", "builds_ended_total", "servers_accepted_total", "build_retries_total")
+WANTED = (
+    *("stage_seconds_sum", "stage_seconds_count", "builds_ended_total", "servers_accepted_total", "build_retries_total"),
+    *("decision_seconds_sum", "decision_seconds_count", "messages_sent_total"),
+)
 """Those that ``top`` shows, without the prefix."""
 
 Key = tuple[str, str]
-"""A name without the prefix, and the value of its only label, empty where it has none."""
+"""A name without the prefix, and the value of its only label, empty where it has none or several."""
 
 
 class Scrape(Object, frozen=True, kw_only=True):
@@ -87,5 +91,15 @@ def _parse(text: str) -> dict[Key, float]:
         for sample in family.samples:
             name = sample.name.removeprefix(PREFIX)
             if name in WANTED and name != sample.name:
-                found[name, next(iter(sample.labels.values()), "")] = sample.value
+                key = name, next(iter(sample.labels.values())) if len(sample.labels) == 1 else ""
+                found[key] = found.get(key, 0.0) + sample.value
     return found
+
+
+def of_process(status: dict[str, Any]) -> Scrape:
+    """What the process of the API that answered has counted. An API of an older release tells nothing."""
+    process = status.get("process")
+    if process is None:
+        return Scrape(told={}, silent={})
+    counts = {(name, label): count for name, numbers in process["counters"].items() for label, count in numbers.items()}
+    return Scrape(told={process["id"]: counts}, silent={})

@@ -149,6 +149,26 @@ DEAD_LETTERS = _reading("dead_letters", "Items that a step could not process and
 SWEEP_AGE = _reading("sweep_age_seconds", "Time since a sweep last came to the end of a round.", "sweep")
 
 
+_OVERVIEW = (_STAGE, ACCEPTED, ENDED, RETRIES, DECISION, SENT)
+_KEPT = ("_total", "_sum", "_count")
+
+
+def overview() -> dict[str, dict[str, float]]:
+    """What this process has counted of boots, decisions and messages, by the name of a metric without its prefix.
+
+    Each has its numbers by the value of its only label. Without a label, or summed over several, there is one, under "".
+    """
+    found: dict[str, dict[str, float]] = {}
+    for metric in _OVERVIEW:
+        for family in metric.collect():
+            for sample in family.samples:
+                if sample.name.endswith(_KEPT):
+                    numbers = found.setdefault(sample.name.removeprefix("superconductor_"), {})
+                    label = next(iter(sample.labels.values())) if len(sample.labels) == 1 else ""
+                    numbers[label] = numbers.get(label, 0.0) + sample.value
+    return found
+
+
 def stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A decorator that measures each call of the function as the stage ``name`` of one request."""
     histogram = STAGE[name]

@@ -101,7 +101,9 @@ def test_commands_options_and_values_are_completed(completed: Completer, tmp_pat
     assert completed("server", "list", "--format", "=", "j") == ["json"]
     assert completed("group", "create", "g", "--policy", "anti") == ["anti-affinity"]
     (tmp_path / "debian.raw").touch()
+    (tmp_path / "images").mkdir()
     assert completed("image", "add", "deb") == ["debian.raw"]
+    assert completed("quickstart", "im") == ["images/"], "a folder"
     assert completed("server", "boot", "") == [], "a new name"
 
 

@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
@@ -66,23 +67,81 @@ def test_what_does_not_answer_is_named_and_the_rest_is_shown(
     assert "cell1" in shown
 
 
-def test_a_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(deployment: Region) -> None:
+@contextmanager
+def live(deployment: Region, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """The command on a terminal: the process, our end and its end."""
     ours, theirs = pty.openpty()
-    before = termios.tcgetattr(theirs)
     words = [sys.executable, "-m", "cli", "top", "--endpoint", deployment.all.endpoint, "--interval", "0.2"]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    usual = {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | usual | environment)
     try:
-        assert "cell2" in read_until(ours, b"cell2")
-        os.write(ours, b"q")
-        read_until(ours, b"\x1b[?1049l")  # back from the other screen
-        assert process.wait(PATIENCE) == 0
-        assert termios.tcgetattr(theirs) == before
+        yield process, ours, theirs
     finally:
         process.kill()
         process.wait()
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(deployment: Region) -> None:
+    with live(deployment) as (process, ours, theirs):
+        before = termios.tcgetattr(theirs)
+        assert "cell2" in read_until(ours, b"cell2")
+        os.write(ours, b"q")
+        read_until(ours, b"\x1b[?1049l")  # back from the other screen
+        assert process.wait(PATIENCE) == 0
+        assert termios.tcgetattr(theirs) == before
+
+
+def test_what_is_chosen_is_explained(deployment: Region) -> None:
+    """A server, found by a filter, and a host."""
+    with live(deployment) as (process, ours, _):
+        read_until(ours, b"decisions ")
+        read_until(ours, b"q quit")
+        os.write(ours, b"/nobody\r")
+        read_until(ours, b"'nobody' in their names: none")
+        os.write(ours, b"/to")
+        read_until(ours, b"/to_")
+        os.write(ours, b"\r")
+        read_until(ours, b"ACTIVE ")
+        os.write(ours, b"\r")
+        read_until(ours, b"Decision 1 of 1")
+        os.write(ours, b"\x1b[B\r\t")
+        read_until(ours, b"h2")
+        os.write(ours, b"\x1b[B\r")
+        read_until(ours, b"binary: nova-compute")
+        read_until(ours, b"Servers (")
+        os.write(ours, b"q")
+        read_until(ours, b"\x1b[?1049l")
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(("columns", "lines"), [("12", "3"), ("1", "1")])
+def test_a_small_terminal_shows_what_fits(deployment: Region, columns: str, lines: str) -> None:
+    with live(deployment, COLUMNS=columns, LINES=lines) as (process, ours, _):
+        read_until(ours, b"\x1b[?1049h")
+        os.write(ours, b"\x1b[B\r")
+        os.write(ours, b"q")
+        left = read_until(ours, b"\x1b[?1049l")
+        assert "Traceback" not in left
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_dumb_terminal_gets_one_frame(deployment: Region) -> None:
+    with live(deployment, TERM="dumb") as (process, ours, _):
+        shown = read_until(ours, b"messages ")
+        assert "\x1b" not in shown
+        assert "cell1" in shown
+        assert process.wait(PATIENCE) == 0
+
+
+def test_rates_are_those_of_the_process_that_answers(deployment: Region, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all roles here, without an address of metrics."""
+    assert main(["top", "--once", "--endpoint", deployment.all.endpoint]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("Since the processes began", "decisions ", " ms, messages ", "hand_over"):
+        assert expected in shown, shown
+    assert "Counted by the process" not in shown
 
 
 def read_until(file: int, text: bytes) -> str:
