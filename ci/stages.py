@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ci import lock, nova_environment, wheels
+from ci import lock, side_environment, wheels
 from ci.commands import run as run_patiently
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,10 +217,19 @@ def newest() -> None:
 def nova_schemas() -> None:
     """Ask every route that Nova has too, in all versions that change it, and compare with the schemas of an installed Nova."""
     try:
-        python = nova_environment.provide()
-    except nova_environment.NotInstalled as error:
+        python = side_environment.NOVA.provide()
+    except side_environment.NotInstalled as error:
         raise StageFailed(str(error)) from error
     run(sys.executable, "-m", "tests.conformance", "--nova", python)
+
+
+def fuzz() -> None:
+    """Send the API what schemathesis makes of its own description, which another tool has found valid."""
+    try:
+        python = side_environment.SCHEMATHESIS.provide()
+    except side_environment.NotInstalled as error:
+        raise StageFailed(str(error)) from error
+    run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", python.parent)
 
 
 def bench_smoke() -> None:
@@ -280,6 +289,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "matrix": matrix,
     "newest": newest,
     "nova-schemas": nova_schemas,
+    "fuzz": fuzz,
 }
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}

@@ -88,7 +88,7 @@ QUERIES: dict[str, tuple[tuple[Version, str], ...]] = {
     "/servers/{}/os-instance-actions": (((2, 58), "limit=1"),),
     "/os-simple-tenant-usage": (((2, 1), "detailed=1"), ((2, 1), _BETWEEN), ((2, 40), "limit=1&detailed=1")),
     "/os-simple-tenant-usage/{}": (((2, 1), _BETWEEN), ((2, 40), "limit=1")),
-    "/limits": (((2, 1), "reserved=1"),),
+    "/limits": (((2, 1), "tenant_id=p1"),),
 }
 """Queries of lists, each with the first version that has it; every list is read without one too."""
 

@@ -1,0 +1,51 @@
+"""Virtual environments beside the one of this project, for tools whose dependencies are not ours. They are made if missing.
+
+A variable may name an interpreter that has the tool already.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class NotInstalled(Exception):
+    """The packages could not be installed; pip's output has said why."""
+
+
+class SideEnvironment(NamedTuple):
+    """``folder``: in the checkout. ``variable``: names another interpreter that has the packages of ``requirements``."""
+
+    folder: str
+    requirements: tuple[str, ...]
+    variable: str
+
+    def provide(self, told: Mapping[str, str] = os.environ) -> Path:
+        """The interpreter that has the packages. Raises NotInstalled."""
+        if given := told.get(self.variable):
+            return Path(given)
+        place = ROOT / self.folder
+        python, installed, wanted = place / "bin" / "python", place / ".installed", "\n".join(self.requirements)
+        if not installed.exists() or installed.read_text() != wanted:
+            print(f"  installing {', '.join(self.requirements)} in {place}", flush=True)
+            self._run(sys.executable, "-m", "venv", "--clear", str(place))
+            self._run(str(python), "-m", "pip", "install", "--quiet", *self.requirements)
+            installed.write_text(wanted)
+        return python
+
+    def _run(self, *command: str) -> None:
+        if subprocess.run(command, check=False).returncode:
+            what = f"{', '.join(self.requirements)} could not be installed in {self.folder}"
+            raise NotInstalled(f"{what}; {self.variable} may name an interpreter that has it")
+
+
+NOVA = SideEnvironment(".venv-nova", ("nova==34.0.0",), "SC_TEST_NOVA")
+"""Its schemas are what the Compute API is compared with. 440 MB."""
+SCHEMATHESIS = SideEnvironment(".venv-fuzz", ("schemathesis==4.32.5", "openapi-spec-validator==0.9.0"), "SC_TEST_SCHEMATHESIS")
+"""It makes requests of the API's description, which the validator checks."""
