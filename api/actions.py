@@ -118,5 +118,7 @@ def _event(event: Event, found: FoundServer, call: Call) -> dict[str, Any]:
     if call.may(policies.ACTION_DETAILS):
         if call.has(Since.EVENT_HOSTS):
             document["host"] = event.host or ""
+        if call.has(Since.EVENT_DETAILS):
+            document["details"] = event.message
         document["traceback"] = f"{event.error}: {event.message}" if event.error else None
     return document

@@ -92,6 +92,9 @@ class ServerBody(Object, frozen=True, kw_only=True):
     trusted_image_certificates: None = None
     host: str | None = None
     hypervisor_hostname: str | None = None
+    hostname: str | None = None
+    access_ip_v4: str = field(name="accessIPv4", default="")
+    access_ip_v6: str = field(name="accessIPv6", default="")
 
     def __repr__(self) -> str:
         """Without fields that may hold secrets."""
@@ -202,6 +205,9 @@ def properties(server: ServerBody, public_key: str | None = None) -> ServerPrope
         config_drive=schemas.BOOLEANS[server.config_drive],
         description=server.description,
         block_devices=tuple(device.stored() for device in server.block_devices),
+        hostname=server.hostname,
+        access_ip_v4=server.access_ip_v4,
+        access_ip_v6=server.access_ip_v6,
     )
 
 

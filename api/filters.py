@@ -36,13 +36,13 @@ ALIASES = {"display_name": "name", "display_description": "description", "image_
 """Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
 EMPTY_HERE = frozenset({
-    "access_ip_v4", "access_ip_v6", "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name",
+    "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name",
 })  # fmt: skip
 """Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
-    "auto_disk_config", "block_device_mapping", "created_at", "info_cache", "launched_at", "pci_devices", "progress",
-    "security_groups", "services", "system_metadata", "terminated_at",
+    "access_ip_v4", "access_ip_v6", "auto_disk_config", "block_device_mapping", "created_at", "hostname", "info_cache",
+    "launched_at", "pci_devices", "progress", "security_groups", "services", "system_metadata", "terminated_at",
 })  # fmt: skip
 """Filters that clients know but that are not offered here. They are refused, because ignoring one would make the list wrong."""
 

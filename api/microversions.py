@@ -10,7 +10,7 @@ from objects.base import Object
 Version = tuple[int, int]
 
 MINIMUM: Version = (2, 1)
-MAXIMUM: Version = (2, 79)
+MAXIMUM: Version = (2, 96)
 SERVICE = "compute"
 HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
@@ -58,6 +58,13 @@ class Since(enum.Enum):
     REQUESTED_HOST = (2, 74)  # of a new server, which must pass all filters
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; answers to changes of servers are whole; swap may be 0
     UNSHELVE_ZONE = (2, 77)
+    EVENT_DETAILS = (2, 84)
+    HOSTNAME = (2, 90)  # can be given, and everyone sees it
+    UNSHELVE_HOST = (2, 91)  # and out of a zone
+    KEYPAIR_IMPORT = (2, 92)  # only: no pair is generated; names may have . and @
+    HOSTNAME_WITH_DOMAIN = (2, 94)
+    EVACUATED_STOPPED = (2, 95)
+    PINNED_ZONE = (2, 96)
 
     def holds(self, version: Version) -> bool:
         first: Version = self.value

@@ -108,19 +108,20 @@ class Operations:
             raise errors.Conflict(f"Cannot 'shelveOffload' instance {server_id}: it is not shelved on a host")
         self._doorbell.deleted(call.context, done.deleted)
 
-    def unshelve(self, call: Call, server_id: str, zone: str | None = None) -> None:
+    def unshelve(self, call: Call, server_id: str, args: OperationArgs = NOTHING) -> None:
         """The server is started on its host if it is still there, else it comes to a host that is chosen.
 
-        ``zone``: where that must be, from now on; None: as before. Raises errors.Invalid for an unknown zone, and errors.Conflict
-        if a zone is given for a server that is still on its host.
+        ``args``: where that must be. Raises errors.Invalid for an unknown zone or host, and errors.Conflict if a zone or a host is
+        given for a server that is still on its host.
         """
         operation = self._in_state(call, server_id, OperationState.SHELVED)
-        if zone is not None:
+        if args != NOTHING:
+            zone = args.availability_zone
             if operation is not None:
-                raise errors.Conflict(f"Cannot 'unshelve' instance {server_id} to a zone before it is SHELVED_OFFLOADED")
-            if zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
+                raise errors.Conflict(f"Cannot 'unshelve' instance {server_id} to a zone or host before it is SHELVED_OFFLOADED")
+            if zone is not None and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
                 raise errors.Invalid(f"unshelve.availability_zone: zone {zone[:80]!r} could not be found")
-            self.accept(call, server_id, OperationKind.UNSHELVE, OperationArgs(availability_zone=zone))
+            self.accept(call, server_id, OperationKind.UNSHELVE, args)
             return
         if operation is None or not self._database.write(shelving.start_again, [operation.uuid], self._database.now()).operations:
             self.accept(call, server_id, OperationKind.UNSHELVE)

@@ -85,6 +85,7 @@ RESUME = "os_compute_api:os-suspend-server:resume"
 SHELVE = "os_compute_api:os-shelve:shelve"
 SHELVE_OFFLOAD = "os_compute_api:os-shelve:shelve_offload"
 UNSHELVE = "os_compute_api:os-shelve:unshelve"
+UNSHELVE_TO_HOST = UNSHELVE + "_to_host"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
 LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
@@ -201,6 +202,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (SHELVE, MEMBER, "Shelve a server.", "shelve"),
             (SHELVE_OFFLOAD, ADMIN, "Let a shelved server leave its host.", "shelveOffload"),
             (UNSHELVE, MEMBER, "Unshelve a server.", "unshelve"),
+            (UNSHELVE_TO_HOST, ADMIN, "Unshelve a server to a certain host.", "unshelve"),
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),

@@ -30,10 +30,15 @@ TAGS_LIMIT = 50
 TAG_LENGTH = 60
 """Characters that a tag may have."""
 
-CREATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 32), (2, 33), (2, 37), (2, 42), (2, 52), (2, 63), (2, 67), (2, 74))
+CREATE_CHANGES: tuple[Version, ...] = tuple((2, minor) for minor in (1, 19, 32, 33, 37, 42, 52, 63, 67, 74, 90, 94))
 """Versions that changed the body of a create."""
 
-KEYPAIR_CHANGES: tuple[Version, ...] = ((2, 1), Since.KEYPAIR_TYPES.value, Since.KEYPAIR_USERS.value)
+KEYPAIR_CHANGES: tuple[Version, ...] = (
+    (2, 1),
+    Since.KEYPAIR_TYPES.value,
+    Since.KEYPAIR_USERS.value,
+    Since.KEYPAIR_IMPORT.value,
+)
 """Versions that changed the body of a create of a key pair."""
 
 FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Since.FLAVOR_DESCRIPTION.value)
@@ -42,7 +47,7 @@ FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Since.FLAVOR_DESCRIPTION.value)
 PUBLIC_KEY_LENGTH = 8192
 """Characters that a public key may have."""
 
-UPDATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19))
+UPDATE_CHANGES: tuple[Version, ...] = ((2, 1), (2, 19), (2, 90), (2, 94))
 """Versions that changed the body of an update."""
 
 _NAME: Schema = {"type": "string", "format": "name", "minLength": 1, "maxLength": 255}
@@ -50,6 +55,10 @@ _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
 _COUNT: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 1, "maximum": 999999999}
 _UUID: Schema = {"type": "string", "format": "uuid"}
 _DESCRIPTION: Schema = {"type": ["string", "null"], "maxLength": 255, "format": "printable"}
+_ACCESS: dict[str, Schema] = {
+    "accessIPv4": {"type": "string", "format": "ipv4-or-empty"},
+    "accessIPv6": {"type": "string", "format": "ipv6-or-empty"},
+}
 _NULL: Schema = {"type": "null"}
 """A field whose values are not served."""
 _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH, "pattern": r"^[^,/]*\Z"}
@@ -102,6 +111,16 @@ _HINTS: Schema = {
 }
 
 
+def hostname(version: Version) -> dict[str, Schema]:
+    """The field ``hostname`` of a server, in versions that have it."""
+    if Since.HOSTNAME_WITH_DOMAIN.holds(version):
+        return {"hostname": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9._-]*\Z"}}
+    if Since.HOSTNAME.holds(version):
+        label = r"^[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]\Z"
+        return {"hostname": {"type": "string", "minLength": 2, "maxLength": 63, "pattern": label}}
+    return {}
+
+
 def create(version: Version) -> Schema:
     """The body of ``POST /servers``."""
     networks: Schema = {"type": "array", "maxItems": 50, "items": _object(_NETWORK, tag=within(NETWORK_TAGS, version))}
@@ -129,7 +148,7 @@ def create(version: Version) -> Schema:
         "key_name": _NAME,
         "security_groups": {"type": "array", "items": _object({"name": _NAME})},
         "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-    }
+    } | _ACCESS
     required = ["name", "flavorRef"]
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
@@ -139,6 +158,7 @@ def create(version: Version) -> Schema:
         server["trusted_image_certificates"] = _NULL
     if Since.REQUESTED_HOST.holds(version):
         server |= {"host": _HOST, "hypervisor_hostname": _HOST}
+    server |= hostname(version)
     if Since.NETWORKS_REQUIRED.holds(version):
         required.append("networks")
     return {
@@ -155,7 +175,7 @@ def create(version: Version) -> Schema:
 
 def update(version: Version) -> Schema:
     """The body of ``PUT /servers/{id}``."""
-    server = {"name": _NAME}
+    server = {"name": _NAME} | _ACCESS | hostname(version)
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     return _required("server", _object(server))
@@ -163,15 +183,16 @@ def update(version: Version) -> Schema:
 
 def keypair(version: Version) -> Schema:
     """The body of ``POST /os-keypairs``."""
+    imports = Since.KEYPAIR_IMPORT.holds(version)
     properties: dict[str, Schema] = {
-        "name": _NAME | {"pattern": r"^[A-Za-z0-9_ -]+\Z"},
+        "name": _NAME | {"pattern": r"^[A-Za-z0-9_ .@-]+\Z" if imports else r"^[A-Za-z0-9_ -]+\Z"},
         "public_key": {"type": "string", "minLength": 1, "maxLength": PUBLIC_KEY_LENGTH},
     }
     if Since.KEYPAIR_TYPES.holds(version):
         properties["type"] = {"enum": list(KeyType)}
     if Since.KEYPAIR_USERS.holds(version):
         properties["user_id"] = {"type": "string", "minLength": 1, "maxLength": 255}
-    return _required("keypair", _object(properties) | {"required": ["name"]})
+    return _required("keypair", _object(properties) | {"required": ["name", "public_key"] if imports else ["name"]})
 
 
 def flavor(version: Version) -> Schema:
@@ -368,6 +389,10 @@ UNSHELVE: tuple[tuple[Version, Schema], ...] = (
         Since.UNSHELVE_ZONE.value,
         _object({"availability_zone": _NAME}) | {"type": ["object", "null"], "required": ["availability_zone"]},
     ),
+    (
+        Since.UNSHELVE_HOST.value,
+        _object({"availability_zone": _NAME | {"type": ["string", "null"]}, "host": _HOST}) | {"type": ["object", "null"]},
+    ),
 )
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {
@@ -376,14 +401,17 @@ _REBUILD: dict[str, Schema] = {
     "preserve_ephemeral": _BOOLEAN,
     "name": _NAME,
     "metadata": _METADATA,
-}
+} | _ACCESS
 _REBUILD_DESCRIBED = _REBUILD | {"description": _DESCRIPTION}
 _REBUILD_WITH_KEY = _REBUILD_DESCRIBED | {"key_name": _NAME | {"type": ["string", "null"]}}
+_REBUILD_NEWER = _REBUILD_WITH_KEY | {"trusted_image_certificates": _NULL}
 REBUILD = _versions(
     ((2, 1), _REBUILD),
     (Since.DESCRIPTION.value, _REBUILD_DESCRIBED),
     (Since.REBUILD_KEY.value, _REBUILD_WITH_KEY),
-    (Since.CERTIFICATES.value, _REBUILD_WITH_KEY | {"trusted_image_certificates": _NULL}),
+    (Since.CERTIFICATES.value, _REBUILD_NEWER),
+    (Since.HOSTNAME.value, _REBUILD_NEWER | hostname(Since.HOSTNAME.value)),
+    (Since.HOSTNAME_WITH_DOMAIN.value, _REBUILD_NEWER | hostname(Since.HOSTNAME_WITH_DOMAIN.value)),
     required=["imageRef"],
 )
 """Without what its host would need to make a new config drive: user data, passwords and files."""

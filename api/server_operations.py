@@ -12,6 +12,7 @@ from api import policies, schemas, server_view
 from api.call import Call
 from api.finding import Finder
 from api.hosts import HostWatch
+from api.microversions import Since
 from api.operate import Operations
 from api.server_actions import ServerAction
 from api.servers import edit_of, host_status
@@ -113,8 +114,13 @@ class OperationActions:
         self._operations.offload(call, server_id)
         resp.status = 202
 
-    def _unshelve(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
-        self._operations.unshelve(call, server_id, (value or {}).get("availability_zone"))
+    def _unshelve(self, call: Call, server_id: str, value: dict[str, str | None] | None, resp: falcon.Response) -> None:
+        asked = value or {}
+        host, zone = asked.get("host"), asked.get("availability_zone")
+        if host is not None and not call.may(policies.UNSHELVE_TO_HOST):
+            raise errors.Forbidden("unshelve.host: policy does not let you name a host")
+        args = OperationArgs(host=host, availability_zone=zone, any_zone="availability_zone" in asked and zone is None)
+        self._operations.unshelve(call, server_id, args)
         resp.status = 202
 
     def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:
@@ -138,7 +144,8 @@ class OperationActions:
         for name in ("force", "onSharedStorage"):
             if schemas.BOOLEANS[value.get(name, False)]:
                 raise errors.Invalid(f"evacuate.{name}: only false is served")
-        args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value))
+        stopped = call.has(Since.EVACUATED_STOPPED)
+        args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value), stopped=stopped)
         self._operations.accept(call, server_id, Kind.EVACUATE, args)
         resp.status = 200
 
@@ -150,7 +157,7 @@ class OperationActions:
 
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.delete(call, server_id)
-        resp.status = 204
+        resp.status = 202
 
 
 def _edit_of_rebuild(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:

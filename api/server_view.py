@@ -76,8 +76,8 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "created": iso(server.created_at),
         "updated": iso(server.updated_at),
         "addresses": ports.shown(own_ports),
-        "accessIPv4": "",
-        "accessIPv6": "",
+        "accessIPv4": asked.access_ip_v4,
+        "accessIPv6": asked.access_ip_v6,
         "OS-DCF:diskConfig": "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
         "OS-EXT-STS:vm_state": _vm_state(server),
@@ -94,6 +94,8 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     if document["status"] == "ERROR" or (document["status"] == "SHUTOFF" and server.task_fault):
         document["fault"] = _fault(server, call)
     _add_newer(document, server, asked, call)
+    if call.has(Since.PINNED_ZONE):
+        document["pinned_availability_zone"] = spec.availability_zone if spec is not None else None
     if call.may(policies.ATTRIBUTES):
         _add_administrators(document, server, asked, call, host_status)
     return document
@@ -177,6 +179,12 @@ def _add_newer(document: Document, server: Server, asked: ServerProperties, call
         document["tags"] = list(asked.tags)
     if call.has(Since.CERTIFICATES):
         document["trusted_image_certificates"] = None
+    if call.has(Since.HOSTNAME):
+        document["OS-EXT-SRV-ATTR:hostname"] = _hostname(server, asked)
+
+
+def _hostname(server: Server, asked: ServerProperties) -> str:
+    return asked.hostname or hostname_of(server.name, server.uuid)
 
 
 def _add_administrators(document: Document, server: Server, asked: ServerProperties, call: Call, host_status: str) -> None:
@@ -187,7 +195,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
     }
     if call.has(Since.SERVER_ATTRIBUTES):
         attributes |= {
-            "hostname": hostname_of(server.name, server.uuid),
+            "hostname": _hostname(server, asked),
             "reservation_id": reservation_id(server.batch_id),
             "launch_index": server.launch_index,
             "kernel_id": "",

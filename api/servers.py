@@ -225,9 +225,15 @@ class OneServer:
 
 
 def edit_of(given: dict[str, Any]) -> Edit:
-    """The change of the name and the description in a body."""
+    """The change of a server in a body, but for its metadata."""
     description = (given["description"] or "") if "description" in given else UNSET
-    return Edit(name=given.get("name", UNSET), description=description)
+    return Edit(
+        name=given.get("name", UNSET),
+        description=description,
+        hostname=given.get("hostname", UNSET),
+        access_ip_v4=given.get("accessIPv4", UNSET),
+        access_ip_v6=given.get("accessIPv6", UNSET),
+    )
 
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:

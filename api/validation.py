@@ -182,6 +182,8 @@ def _formats() -> jsonschema.FormatChecker:
         ("uuid-or-empty", lambda value: value == "" or is_uuid(value)),
         ("base64", _is_base64),
         ("ip-address", _is_address),
+        ("ipv4-or-empty", lambda value: value == "" or _is_address(value, 4)),
+        ("ipv6-or-empty", lambda value: value == "" or _is_address(value, 6)),
         ("name", _is_name),
         ("printable", _is_printable),
     ):
@@ -209,14 +211,14 @@ def _is_base64(value: object) -> bool:
     return True
 
 
-def _is_address(value: object) -> bool:
+def _is_address(value: object, version: int | None = None) -> bool:
     if not isinstance(value, str):
         return True
     try:
-        ipaddress.ip_address(value)
+        address = ipaddress.ip_address(value)
     except ValueError:
         return False
-    return True
+    return version in (None, address.version) and "%" not in value
 
 
 def _is_printable(value: object) -> bool:

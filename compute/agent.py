@@ -486,7 +486,7 @@ def guest_spec_of(order: BuildOrder, spec: RequestSpec) -> GuestSpec:
         project_id=spec.project_id,
         user_id=spec.user_id,
         flavor=spec.flavor,
-        hostname=hostname_of(order.name, order.server_uuid or order.instance_uuid),
+        hostname=asked.hostname or hostname_of(order.name, order.server_uuid or order.instance_uuid),
         image=spec.image,
         networks=asked.networks,
         block_devices=asked.block_devices,

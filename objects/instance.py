@@ -170,6 +170,9 @@ class Server(Object, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     tags: tuple[str, ...] | None = None
     user_version: int = 0
+    hostname: str | None = None
+    access_ip_v4: str | None = None
+    access_ip_v6: str | None = None
     image_id: str | None = None
     operation: Operation | None = None
 
@@ -190,4 +193,7 @@ class Server(Object, frozen=True, kw_only=True):
             metadata=asked.metadata if self.metadata is None else self.metadata,
             tags=asked.tags if self.tags is None else self.tags,
             description=asked.description if self.description is None else self.description or None,
+            hostname=self.hostname or asked.hostname,
+            access_ip_v4=asked.access_ip_v4 if self.access_ip_v4 is None else self.access_ip_v4,
+            access_ip_v6=asked.access_ip_v6 if self.access_ip_v6 is None else self.access_ip_v6,
         )

@@ -82,7 +82,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     """What was asked for beside the kind.
 
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
-    ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before.
+    ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
+    or ``any_zone``. ``stopped``: an evacuated server is off on its new host.
     """
 
     hard: bool = False
@@ -91,6 +92,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     host: str | None = None
     cross_cell: bool = False
     availability_zone: str | None = None
+    any_zone: bool = False
+    stopped: bool = False
 
 
 class Operation(Object, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ class Image(Object, frozen=True, kw_only=True):
 class ServerProperties(Object, frozen=True, kw_only=True):
     """The tenant's properties that do not affect placement and are not secret (see ``BootSecrets`` for those).
 
-    ``public_key``: the text of the key ``key_name`` as it was when the request was accepted.
+    ``public_key``: the text of the key ``key_name`` as it was when the request was accepted. ``hostname`` None: made of the name.
+    ``access_ip_v4``, ``access_ip_v6``: addresses that the tenant shows with the server; nothing uses them.
     """
 
     metadata: dict[str, str] = {}
@@ -36,6 +37,9 @@ class ServerProperties(Object, frozen=True, kw_only=True):
     networks: str = "none"
     description: str | None = None
     block_devices: tuple[dict[str, str | int | bool | None], ...] = ()
+    hostname: str | None = None
+    access_ip_v4: str = ""
+    access_ip_v6: str = ""
 
     def __repr__(self) -> str:
         """Without the metadata, which may hold secrets too."""
@@ -85,7 +89,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.4"
+    VERSION: ClassVar[str] = "2.5"
 
     batch_id: str
     request_id: str

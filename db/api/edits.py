@@ -31,12 +31,15 @@ OWNER, ADMIN = "owner", "admin"
 
 
 class Edit(Object, frozen=True, kw_only=True):
-    """The new values; UNSET: as it is. An empty ``description`` clears it. ``locked_by`` None: nobody."""
+    """The new values; UNSET: as it is. An empty ``description`` or ``access_ip`` clears it. ``locked_by`` None: nobody."""
 
     name: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
     tags: tuple[str, ...] | UnsetType = UNSET
+    hostname: str | UnsetType = UNSET
+    access_ip_v4: str | UnsetType = UNSET
+    access_ip_v6: str | UnsetType = UNSET
     locked_by: str | UnsetType | None = UNSET
     locked_reason: str | UnsetType | None = UNSET
 

@@ -237,7 +237,7 @@ _KINDS = {
 _INSERT_SPEC, _INSERT_REQUEST, _INSERT_MAPPING = (sa.insert(each) for each in (request_specs, build_requests, instance_mappings))
 COPIED = (
     "project_id", "user_id", "name", "launch_index", "created_at", "locked_by", "locked_reason", "description", "metadata", "tags",
-    "user_version",
+    "user_version", "hostname", "access_ip_v4", "access_ip_v6",
 )  # fmt: skip
 """Columns of the source's mapping that its twin has too, so that lists show it in the same place and with the same texts."""
 _COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in COPIED)).where(
@@ -345,11 +345,16 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
         raise errors.Invalid(f"host: {asked.args.host} is in another cell, and moves between cells are not allowed for it")
     move = Move(kind=_KINDS[asked.kind], instance_uuid=source.uuid, source_host=server.host, source_cell_uuid=server.cell_uuid)
     destination = Destination(host=asked.args.host, allow_cross_cell_move=asked.args.cross_cell)
-    if server.image_id is not None:
-        spec = msgspec.structs.replace(spec, image=Image(id=server.image_id))
-    moving = spec.moving(move, asked.batch_id, asked.flavor, destination)
+    moving = current(spec, server).moving(move, asked.batch_id, asked.flavor, destination)
     # its user data and password were erased when the first body was built
     return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=False)
+
+
+def current(spec: RequestSpec, server: Server) -> RequestSpec:
+    """The spec with the image of the last rebuild, and with the hostname that the server has now."""
+    image = spec.image if server.image_id is None else Image(id=server.image_id)
+    properties = msgspec.structs.replace(spec.properties, hostname=server.hostname or spec.properties.hostname)
+    return msgspec.structs.replace(spec, image=image, properties=properties)
 
 
 def _unshelving(asked: NewOperation, source: Body, spec: RequestSpec, batch_id: str) -> RequestSpec:
@@ -357,8 +362,9 @@ def _unshelving(asked: NewOperation, source: Body, spec: RequestSpec, batch_id: 
     if spec.move is None or spec.move.image_id is None:
         raise errors.Conflict(f"Instance {source.server.uuid} cannot be unshelved: its snapshot is not on record")
     move = msgspec.structs.replace(spec.move, instance_uuid=source.uuid)
-    moving = spec.moving(move, batch_id, destination=Destination(allow_cross_cell_move=True))
-    zone = asked.args.availability_zone or spec.availability_zone
+    destination = Destination(host=asked.args.host, allow_cross_cell_move=True)
+    moving = current(spec, source.server).moving(move, batch_id, destination=destination)
+    zone = None if asked.args.any_zone else asked.args.availability_zone or spec.availability_zone
     return msgspec.structs.replace(moving, request_id=asked.request_id, availability_zone=zone)
 
 
@@ -386,7 +392,7 @@ def _mapping_of_twin(twin: Twin, now: float) -> dict[str, Any]:
 def _power_of_twin(operation: Operation) -> Power:
     if operation.kind is OperationKind.LIVE_MIGRATE:
         return Power.INCOMING
-    return Power.OFF if operation.power_before is Power.OFF else Power.ON
+    return Power.OFF if operation.power_before is Power.OFF or operation.args.stopped else Power.ON
 
 
 def _row(operation: Operation) -> Mapping[str, Any]:

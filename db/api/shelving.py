@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api import claims, mappings, operation_steps, operations, quotas
-from db.api.operation_accept import insert_mappings, insert_specs, turn_of
+from db.api.operation_accept import current, insert_mappings, insert_specs, turn_of
 from db.api.operation_steps import Stepped
 from db.api.operations import Body, OpenOperation
 from db.api.tables import operations as table
@@ -26,7 +26,7 @@ from objects.base import Object
 from objects.move import Move, MoveKind
 from objects.operation import OperationState, Outcome
 from objects.quota import QuotaUsage
-from objects.spec import Image, RequestSpec
+from objects.spec import RequestSpec
 from objects.task import Power
 
 
@@ -82,9 +82,7 @@ def _spec(each: OpenOperation, source: Body, spec: RequestSpec | None) -> Reques
     move = Move(
         kind=MoveKind.UNSHELVE, instance_uuid=source.uuid, source_host="", source_cell_uuid="", image_id=each.operation.uuid
     )
-    if source.server.image_id is not None:
-        spec = msgspec.structs.replace(spec, image=Image(id=source.server.image_id))
-    shelved = spec.moving(move, str(uuid.uuid4()))
+    shelved = current(spec, source.server).moving(move, str(uuid.uuid4()))
     return msgspec.structs.replace(shelved, request_id=each.operation.request_id, has_secrets=False)
 
 

@@ -159,6 +159,8 @@ def test_who_may_see_the_hosts_of_events_and_since_when(front: Front) -> None:
     for headers, fields in (
         (at("2.61"), {"traceback"}),
         (at("2.62"), {"traceback", "host", "hostId"}),
+        (at("2.84"), {"traceback", "host", "hostId", "details"}),
+        (TENANT | at("2.84"), {"hostId"}),
         (TENANT | at("2.51"), set()),
         (TENANT | at("2.62"), {"hostId"}),
     ):

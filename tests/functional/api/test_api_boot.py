@@ -235,6 +235,19 @@ def test_a_host_that_does_not_exist_is_refused(front: Front, asked: dict[str, st
     assert front.uuids() == []
 
 
+def test_a_hostname_and_access_addresses_are_kept(front: Front) -> None:
+    """For the guest, and as shown; every server of the request has the same."""
+    asked = {"hostname": "db.example", "accessIPv4": "192.0.2.1", "accessIPv6": "", "max_count": 2}
+    uuid = front.post({"server": GOOD | asked}, NEWEST).json["server"]["id"]
+    properties = spec_of(front, uuid).properties
+    assert (properties.hostname, properties.access_ip_v4, properties.access_ip_v6) == ("db.example", "192.0.2.1", "")
+    for server in front.get("/v2.1/servers/detail", NEWEST).json["servers"]:
+        assert (server["OS-EXT-SRV-ATTR:hostname"], server["accessIPv4"]) == ("db.example", "192.0.2.1")
+    for hostname, version in (("a.b", "2.93"), ("a", "2.90"), ("-ab", "2.90"), ("a/b", "2.96"), ("ab", "2.89")):
+        body = {"server": GOOD | {"hostname": hostname}}
+        assert front.post(body, {"OpenStack-API-Version": f"compute {version}"}).status_code == 400
+
+
 def test_a_tenant_may_name_no_host(front: Front) -> None:
     """403, naming the field."""
     for body in (

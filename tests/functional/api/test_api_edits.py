@@ -83,6 +83,18 @@ def test_the_answer_to_a_change_is_the_whole_server_since_2_75(front: Front, ser
         assert answer.json["server"] == show(front, server, headers | {"OpenStack-API-Version": "compute 2.75"})
 
 
+def test_hostname_and_access_addresses_change(front: Front, server: str) -> None:
+    """The hostname is for everyone since 2.90, and may have a domain since 2.94; an empty address clears it."""
+    assert show(front, server)["OS-EXT-SRV-ATTR:hostname"] == "web"
+    fields = {"hostname": "db.example", "accessIPv4": "192.0.2.1", "accessIPv6": "2001:db8::1"}
+    changed = ask(front, "PUT", server, {"server": fields}).json["server"]
+    assert (changed["OS-EXT-SRV-ATTR:hostname"], changed["accessIPv4"], changed["accessIPv6"]) == tuple(fields.values())
+    ask(front, "PUT", server, {"server": {"accessIPv4": "", "name": "db"}}, TENANT)
+    shown = show(front, server)
+    assert (shown["OS-EXT-SRV-ATTR:hostname"], shown["accessIPv4"], shown["accessIPv6"]) == ("db.example", "", "2001:db8::1")
+    assert "OS-EXT-SRV-ATTR:hostname" not in show(front, server, TENANT | {"OpenStack-API-Version": "compute 2.89"})
+
+
 def test_name_and_description_change_and_the_answer_is_the_server(front: Front, server: str) -> None:
     answer = ask(front, "PUT", server, {"server": {"name": "db", "description": "back end"}})
     shown = show(front, server)
@@ -109,7 +121,11 @@ def test_a_server_in_a_cell_keeps_its_edits_while_it_lives_on(front: Front, serv
 @pytest.mark.parametrize(
     ("fields", "headers", "said"),
     [
-        ({"accessIPv4": "10.0.0.1"}, NEW, "server.accessIPv4: is not a field"),
+        ({"accessIPv4": "::1"}, NEW, "server.accessIPv4: '::1' is not a valid ipv4 or empty"),
+        ({"accessIPv6": "fe80::1%eth0"}, NEW, "server.accessIPv6"),
+        ({"hostname": "a.example"}, NEW | {"OpenStack-API-Version": "compute 2.93"}, "server.hostname"),
+        ({"hostname": "web"}, NEW | {"OpenStack-API-Version": "compute 2.89"}, "server.hostname: is not a field"),
+        ({"hostname": "under score"}, NEW, "server.hostname"),
         ({"OS-DCF:diskConfig": "AUTO"}, NEW, "server.OS-DCF:diskConfig: is not a field"),
         ({"description": "d"}, TENANT, "server.description: is not a field"),
         ({"name": ""}, NEW, "server.name: must not be empty"),

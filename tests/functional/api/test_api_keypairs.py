@@ -25,6 +25,9 @@ from tests.support.keys import CERTIFICATE, CERTIFICATE_FINGERPRINT, ED25519, ED
 PATH = "/v2.1/os-keypairs"
 READER = NEWEST | TENANT | {"X-Roles": "reader"}
 ADMIN = NEWEST | TENANT | {"X-User-Id": "boss", "X-Roles": "admin"}
+GENERATING = TENANT | {"OpenStack-API-Version": "compute 2.91"}
+"""The last version that generates pairs."""
+
 BASIC = {"name", "public_key", "fingerprint"}
 
 
@@ -74,6 +77,18 @@ def test_a_key_is_imported_listed_shown_and_deleted(front: Front) -> None:
     assert names(front) == []
 
 
+def test_pairs_are_only_imported_since_2_92(front: Front) -> None:
+    """And their names may have more characters."""
+    assert create(front, name="me@home.example").status_code == 201
+    assert names(front) == ["me@home.example"]
+    assert delete(front, "me@home.example") == 204
+    asked = {"keypair": {"name": "mine"}}
+    newest = front.client.simulate_post(PATH, headers=NEWEST | TENANT, json=asked)
+    assert "keypair.public_key: is required" in refusal(newest, 400)
+    assert "keypair.name" in refusal(create(front, GENERATING, name="me@home.example"), 400)
+    assert "private_key" in front.client.simulate_post(PATH, headers=GENERATING, json=asked).json["keypair"]
+
+
 def test_the_oldest_version_has_its_own_shape(front: Front) -> None:
     made = create(front, TENANT)
     assert (made.status_code, set(made.json["keypair"])) == (200, BASIC | {"user_id"})
@@ -86,7 +101,7 @@ def test_the_oldest_version_has_its_own_shape(front: Front) -> None:
 
 def test_a_pair_is_generated_and_its_private_key_shown_once(front: Front, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        made = front.client.simulate_post(PATH, headers=NEWEST | TENANT, json={"keypair": {"name": "mine"}})
+        made = front.client.simulate_post(PATH, headers=GENERATING, json={"keypair": {"name": "mine"}})
     pair = made.json["keypair"]
     key = serialization.load_pem_private_key(pair["private_key"].encode(), None)
     line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
@@ -99,7 +114,7 @@ def test_a_pair_is_generated_and_its_private_key_shown_once(front: Front, caplog
 def test_a_certificate_is_imported_and_not_generated(front: Front) -> None:
     made = create(front, type="x509", public_key=CERTIFICATE).json["keypair"]
     assert (made["type"], made["fingerprint"]) == ("x509", CERTIFICATE_FINGERPRINT)
-    answer = front.client.simulate_post(PATH, headers=NEWEST | TENANT, json={"keypair": {"name": "c", "type": "x509"}})
+    answer = front.client.simulate_post(PATH, headers=GENERATING, json={"keypair": {"name": "c", "type": "x509"}})
     assert refusal(answer, 400).startswith("keypair.public_key: is required for this type")
 
 

