@@ -37,6 +37,10 @@ GATHER_WINDOW_S = 0.01
 """Seconds that a request waits at most for others to share its transaction, if recent transactions were shared."""
 
 
+DEFAULT_SECURITY_GROUP = "default"
+"""The only security group: there are no rules here that others could have."""
+
+
 class ZoneAndHost(Object, frozen=True, kw_only=True):
     """The meaning of ``availability_zone``: a zone, and for an administrator (``zone:host:node``) a forced host and node."""
 
@@ -112,6 +116,9 @@ class Acceptor:
         all_or_nothing = body.all_or_nothing()
         destination = self._destination(call, server.availability_zone)
         requested = self._requested(call, server, destination)
+        for group in server.security_groups:
+            if group.name != DEFAULT_SECURITY_GROUP:
+                raise errors.Invalid(f"server.security_groups: security group {group.name[:80]!r} could not be found")
         hints = body.hints()
         _check(hints, body.hints_field)
         return RequestSpec(

@@ -22,7 +22,8 @@ _HINTS = "os:scheduler_hints"
 _OLD_HINTS = "OS-SCH-HNT:scheduler_hints"
 _ALL_OR_NOTHING = "all_or_nothing"
 
-Hint = str | bool | tuple[str | bool, ...]
+Hint = Any
+"""Text, a number, a boolean, null, an object, or a list of these."""
 _LAST_OF_URL = re.compile(r"^https?://.*/([^/]+)$")
 
 
@@ -115,7 +116,11 @@ class CreateBody(Object, frozen=True, kw_only=True):
 
     def hints(self) -> dict[str, tuple[str, ...]]:
         """Scheduler hints, each as a list, because a hint may be given more than once."""
-        return {key: tuple(map(str, _listed(value))) for key, value in self._given().items() if value and key != _ALL_OR_NOTHING}
+        return {
+            key: tuple(map(_hint_text, _listed(value)))
+            for key, value in self._given().items()
+            if value not in EMPTY_HINTS and key != _ALL_OR_NOTHING
+        }
 
     def all_or_nothing(self) -> bool:
         """Whether the whole batch fails if one server fails. Raises errors.Invalid for a value that is not a boolean."""
@@ -129,8 +134,20 @@ class CreateBody(Object, frozen=True, kw_only=True):
         return self.new_hints if self.new_hints is not None else self.old_hints or {}
 
 
-def _listed(hint: Hint) -> tuple[str | bool, ...]:
-    return hint if isinstance(hint, tuple) else (hint,)
+EMPTY_HINTS: tuple[Hint, ...] = (None, "", [], {})
+"""Values of a hint that is not given."""
+
+
+def _listed(hint: Hint) -> list[Hint]:
+    return hint if isinstance(hint, list) else [hint]
+
+
+def _hint_text(hint: Hint) -> str:
+    """As the request spec has it: text as it is, the rest as JSON, but for booleans. Raises errors.Invalid if it is too long."""
+    text = hint if isinstance(hint, str) else str(hint) if isinstance(hint, bool) else msgspec.json.encode(hint).decode()
+    if len(text) > schemas.HINT_LENGTH:
+        raise errors.Invalid(f"{_HINTS}: a hint has more than {schemas.HINT_LENGTH} characters")
+    return text
 
 
 def parse(body: dict[str, Any]) -> CreateBody:

@@ -8,6 +8,7 @@ import uuid
 from api import policies
 from api.call import Call
 from api.catalog import Catalog
+from api.catch_up import CatchUp
 from api.doorbell import Doorbell
 from api.finding import missing
 from api.hosts import HostWatch
@@ -34,7 +35,9 @@ NOTHING = OperationArgs()
 
 
 class Operations:
-    """Each is stored with its uuid before the answer; conductors carry it out. Nothing here asks a cell, but for an evacuation."""
+    """Each is stored with its uuid before the answer; conductors carry it out. A cell is asked for an evacuation,
+    and about a server that seems to be building.
+    """
 
     def __init__(
         self, settings: ApiSettings, ledger: Ledger, registry: CellRegistry, catalog: Catalog, watch: HostWatch, doorbell: Doorbell
@@ -46,6 +49,7 @@ class Operations:
         self._catalog = catalog
         self._watch = watch
         self._doorbell = doorbell
+        self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
 
     def accept(
         self,
@@ -61,6 +65,7 @@ class Operations:
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
         server = self._server(call, server_id)
+        self._catch_up.built(server)
         destination_cell = self._cell_of(args.host)
         if kind is OperationKind.EVACUATE:
             self._refuse_unless_dead(server)

@@ -100,14 +100,24 @@ _HINT: Schema = {
     "maxItems": 50,
     "items": {"type": "string", "maxLength": 255},
 }
+HINT_LENGTH = 4096
+"""Characters that one value of a scheduler hint may have."""
+
 _HINTS: Schema = {
     "type": "object",
     "properties": {
+        **dict.fromkeys(("group", "same_host", "different_host", "ignore_hosts", "build_near_host_ip", "cidr"), _HINT),
         # clients may send any hint as a list; CreateBody.all_or_nothing gives a clearer error than a schema
         "all_or_nothing": _HINT | {"type": ["boolean", "string", "array"], "items": {"type": ["boolean", "string"]}},
-        "query": _HINT | {"maxLength": 4096, "items": {"type": "string", "maxLength": 4096}},
+        "query": {
+            "type": ["string", "array", "object"],
+            "maxLength": HINT_LENGTH,
+            "maxItems": 50,
+            "items": {"type": "string", "maxLength": HINT_LENGTH},
+        },
     },
-    "additionalProperties": _HINT,
+    # filters of a site may read others, of any type
+    "additionalProperties": {"maxLength": 255, "maxItems": 50, "items": {"maxLength": 255}},
 }
 
 
@@ -175,7 +185,7 @@ def create(version: Version) -> Schema:
 
 def update(version: Version) -> Schema:
     """The body of ``PUT /servers/{id}``."""
-    server = {"name": _NAME} | _ACCESS | hostname(version)
+    server = {"name": _NAME, "OS-DCF:diskConfig": {"enum": ["MANUAL"]}} | _ACCESS | hostname(version)
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     return _required("server", _object(server))

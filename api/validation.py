@@ -25,6 +25,12 @@ _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 UNSAFE = "has a control character; only tab, newline and carriage return are allowed"
 """The message for a text that ``text.is_safe`` refuses."""
 
+NOT_SERVED = {
+    "personality": "files are not injected; give user_data",
+    "block_device_mapping": "volumes and snapshots are not served; give block_device_mapping_v2 with images and blank disks",
+}
+"""Fields of the Compute API that are refused, with the reason."""
+
 _QUOTED_LENGTH = 80
 """Maximum number of characters of an invalid value that a message quotes."""
 
@@ -133,7 +139,8 @@ def _sentence(error: Any) -> str:
     if error.validator == "additionalProperties" and error.validator_value is False:
         known = error.schema.get("properties", {})
         unknown = next(name for name in error.instance if name not in known)
-        return f"{_join(where, unknown)}: is not a field that can be given here"
+        reason = NOT_SERVED.get(unknown, "is not a field that can be given here")
+        return f"{_join(where, unknown)}: {reason}"
     if any(part in _SECRET for part in error.absolute_path):
         return f"{where}: is not valid ({error.validator} {_quote(error.validator_value)})"
     return f"{where}: {_reason(error)}"

@@ -126,7 +126,7 @@ def test_a_server_in_a_cell_keeps_its_edits_while_it_lives_on(front: Front, serv
         ({"hostname": "a.example"}, NEW | {"OpenStack-API-Version": "compute 2.93"}, "server.hostname"),
         ({"hostname": "web"}, NEW | {"OpenStack-API-Version": "compute 2.89"}, "server.hostname: is not a field"),
         ({"hostname": "under score"}, NEW, "server.hostname"),
-        ({"OS-DCF:diskConfig": "AUTO"}, NEW, "server.OS-DCF:diskConfig: is not a field"),
+        ({"OS-DCF:diskConfig": "AUTO"}, NEW, "server.OS-DCF:diskConfig: 'AUTO' is not one of MANUAL"),
         ({"description": "d"}, TENANT, "server.description: is not a field"),
         ({"name": ""}, NEW, "server.name: must not be empty"),
         ({"name": " a"}, NEW, "server.name"),

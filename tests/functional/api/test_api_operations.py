@@ -235,6 +235,32 @@ def test_a_locked_server_is_operated_by_administrators_only(front: Front, server
     assert act(front, server, "os-stop", None, ADMIN).status_code == 202
 
 
+def test_a_server_is_operated_as_soon_as_its_cell_shows_it_as_active(front: Front) -> None:
+    """Before its feed was read, which then changes nothing."""
+    uuid = front.boot("web", TENANT)
+    front.hand_over()
+    front.accept(uuid)
+    assert "vm_state building" in refusal(act(front, uuid, "os-stop"), 409)
+    front.activate_accepted(uuid)
+    assert shown(front, uuid)["status"] == "ACTIVE"
+    answer = act(front, uuid, "os-stop")
+    assert answer.status_code == 202, answer.text
+    before = front.database.read(mappings.get, uuid)
+    front.follow_feed()
+    assert front.database.read(mappings.get, uuid) == before
+    assert before is not None
+    assert (before.state, before.host) == ("active", "h1")
+
+
+def test_an_action_during_a_build_does_not_wait_for_a_silent_cell(front: Front) -> None:
+    uuid = front.boot("web", TENANT)
+    front.hand_over()
+    front.activate(uuid)
+    front.cell.close()
+    front.registry.close()
+    assert act(front, uuid, "os-stop").status_code == 409
+
+
 def test_a_server_that_is_not_built_is_refused(front: Front) -> None:
     queued = front.boot("queued", TENANT)
     assert "vm_state building" in refusal(act(front, queued, "os-stop"), 409)

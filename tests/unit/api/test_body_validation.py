@@ -110,7 +110,7 @@ REFUSED: list[tuple[Any, str]] = [
     (server(block_device_mapping_v2=[{}]), "server.block_device_mapping_v2[0].source_type: is required"),
     (server(adminPass=""), "server.adminPass: "),
     (server(adminPass="x" * 256), "server.adminPass: "),
-    (server(personality=[]), "server.personality: is not a field"),
+    (server(personality=[]), "server.personality: files are not injected"),
     ({"server": GOOD, "os:scheduler_hints": []}, "os:scheduler_hints: "),
     ({"server": GOOD, "os:scheduler_hints": {"group": 5}}, "os:scheduler_hints.group: "),
     ({"server": GOOD, "OS-SCH-HNT:scheduler_hints": {"group": [1]}}, "OS-SCH-HNT:scheduler_hints.group[0]: "),

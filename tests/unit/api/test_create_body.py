@@ -134,6 +134,25 @@ def test_a_body_shows_no_secrets() -> None:
     assert "hunter2" not in repr(body(user_data="hunter2", adminPass="hunter2", metadata={"password": "hunter2"}))
 
 
+@pytest.mark.parametrize(
+    ("hint", "kept"),
+    [
+        (7, ("7",)),
+        (0, ("0",)),
+        (1.5, ("1.5",)),
+        (True, ("True",)),
+        (False, ("False",)),
+        ({"a": [1]}, ('{"a":[1]}',)),
+        (["a", 2], ("a", "2")),
+    ],
+)
+def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...]) -> None:
+    """Filters of a site may read it. Null and what is empty is none."""
+    document = {"server": {"name": "web", "flavorRef": "1"}, "os:scheduler_hints": {"mine": hint, "none": None, "empty": {}}}
+    Validator(schemas.create((2, 1))).check(document)
+    assert create.parse(document).hints() == {"mine": kept}
+
+
 @pytest.mark.parametrize("field", ["os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"])
 @pytest.mark.parametrize(
     ("hint", "whole"), [(True, True), ("true", True), ("1", True), (["yes"], True), ([True], True), (False, False), ("Off", False)]

@@ -1,0 +1,59 @@
+"""Take over that a server was built, before its cell's feed tells it."""
+
+from __future__ import annotations
+
+import logging
+
+from cells.registry import CellRegistry
+from db.api import events
+from db.api.claims import Ledger
+from db.api.events import FeedPosition
+from db.cell import rebuild
+from objects import errors, feed_check
+from objects.cell import CELL0_UUID
+from objects.feed import EventKind
+from objects.instance import Server
+from service.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+TRIES = 3
+"""How often the events of one server are applied, if the reader of the feed moves the cursor meanwhile."""
+
+
+class CatchUp:
+    """A client acts on a server as soon as its cell shows it as ACTIVE. The guards of actions read the API database, which the feed
+    updates a moment later.
+    """
+
+    def __init__(self, ledger: Ledger, registry: CellRegistry, timeout: float) -> None:
+        """``timeout``: seconds to wait for a cell."""
+        self._ledger = ledger
+        self._registry = registry
+        self._timeout = timeout
+        self._complaints = RateLimitedLog(LOG)
+
+    def built(self, server: Server) -> None:
+        """If the server is building here and ACTIVE in its cell, apply its row as a reader of the feed would.
+
+        Does nothing if the cell does not answer or its row cannot be applied: the guards then refuse the action.
+        """
+        if server.state != "building" or server.cell_uuid in (None, CELL0_UUID):
+            return
+        try:
+            cell = self._registry.get(server.cell_uuid or "")
+            now = self._ledger.database.now()
+            read = cell.within(self._timeout).read(rebuild.of, [server.body_uuid], now)
+            told = [feed_check.checked(event)[0] for event in read.events]
+            if not any(event.kind is EventKind.ACTIVE for event in told):
+                return
+            for _ in range(TRIES):
+                try:
+                    cursor = self._ledger.database.write(events.cursor, cell.uuid)
+                    position = FeedPosition(cell_uuid=cell.uuid, cursor=cursor, upto=cursor)
+                    self._ledger.write(events.apply, position, told, now=now)
+                except errors.Conflict:
+                    continue
+                return
+        except (errors.CellUnavailable, errors.NotFound, errors.Invalid) as error:
+            self._complaints(str(error), logging.WARNING, "instance %s: its cell is not heard: %s", server.uuid, error)
