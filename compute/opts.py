@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import Any
 
@@ -12,6 +13,7 @@ from oslo_config import cfg
 from images import opts as images_opts
 from objects import errors, extra_specs, typed
 from objects.base import Object
+from objects.console import ADDRESS_PATTERN
 from objects.text import checked_name
 
 COMPUTE = [
@@ -284,5 +286,7 @@ def check_console(host: str, address: str) -> None:
         anywhere = bool(host) and ipaddress.ip_address(host).is_unspecified
     except ValueError:
         raise errors.Misconfigured(f"[compute] console_host: {host[:80]!r} is not an IP address") from None
+    if address and re.match(ADDRESS_PATTERN, address) is None:
+        raise errors.Misconfigured(f"[compute] console_address: {address[:80]!r} is no name or address of a machine")
     if anywhere and not address:
         raise errors.Misconfigured(f"[compute] console_address: say by which address proxies reach this host; {host} is none")

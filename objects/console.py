@@ -22,6 +22,9 @@ from objects.base import Message, Object
 CONSOLE_BYTES = 100 * 1024
 """Maximum bytes of a console log that are read: the last ones. The answer has at most as many characters."""
 
+ADDRESS_PATTERN = r"\A[A-Za-z0-9.:_-]{1,255}\Z"
+"""Names of machines, and addresses of IPv4 and IPv6."""
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """What the Compute API leaves out, and the other characters that control a terminal or cannot be encoded."""
 
@@ -44,9 +47,9 @@ class ConsoleKind(enum.StrEnum):
 
 
 class ConsoleListener(Message, frozen=True, kw_only=True):
-    """Where a host's agent waits for the proxy."""
+    """Where a host's agent waits for the proxy. The agent says it, so nothing else may stand there."""
 
-    address: str
+    address: Annotated[str, msgspec.Meta(pattern=ADDRESS_PATTERN)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 

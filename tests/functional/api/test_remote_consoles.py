@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import ipaddress
 import json
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,88 +17,36 @@ from urllib.parse import parse_qs, urlsplit
 import falcon.testing
 import pytest
 import sqlalchemy as sa
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection
 
-from api.console_opts import ConsoleUrls, ProxySettings
-from api.console_proxy import ConsoleProxyService, bind
-from api.opts import ApiSettings
 from compute import console_relay
-from compute.driver import Guest
 from db.api import console_tokens
 from db.api.tables import console_tokens as tokens
 from db.api.tables import instance_mappings
 from db.cell.tables import services
 from objects.build import DeleteOrder
-from objects.console import ConsoleKind, access_path, digest_of
+from objects.console import ConsoleKind, ConsoleListener, access_path, digest_of
 from objects.task import Power
 from rpc.compute import CONNECTING_VERSION
-from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.agents import Agents, GatedDriver
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.cell_conductor import PATIENCE
+from tests.support.console_site import MEMBER, SERIAL, ConsoleSite
 from tests.support.websocket_client import open_websocket, read_until
 
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
-MEMBER = TENANT | NEWEST
 READER = MEMBER | {"X-Roles": "reader"}
-SERIAL = {"protocol": "serial", "type": "serial"}
 UNKNOWN = "3d4f8c5e-0000-4000-8000-000000000000"
 
 
-class Site:
-    """An API whose serial consoles lead to a proxy."""
-
-    def __init__(self, path: Path, **proxy: Any) -> None:
-        listener = bind(ProxySettings(port=0))
-        self.address = f"127.0.0.1:{listener.getsockname()[1]}"
-        urls = ConsoleUrls(serial_url=f"ws://{self.address}/", novnc_url="https://vnc.example.org/vnc_lite.html?path=x")
-        self.front = Front(path, ApiSettings(cell_timeout=2.0, consoles=urls))
-        self.proxy = ConsoleProxyService(ProxySettings(port=0, urls=urls, **proxy), self.front.database, listener)
-        self.proxy.start()
-        self.bus = Bus(self.front.ground.bus("cell1"))
-        self.agents = Agents(self.bus, path)
-
-    def host(self, **settings: Any) -> GatedDriver:
-        self.agents.start("h1", **settings)
-        return self.agents.drivers["h1"]
-
-    def guest(self, name: str = "web") -> str:
-        """A server that is ACTIVE on host h1, with its guest."""
-        uuid = self.front.boot(name, TENANT)
-        self.front.hand_over()
-        self.front.activate(uuid)
-        self.front.follow_feed()
-        self.front.heartbeat("h1")
-        guest = Guest(uuid=uuid, name=name, node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1)
-        self.agents.drivers["h1"]._journal.add(guest)
-        return uuid
-
-    def ask(self, server: str, headers: dict[str, str] = MEMBER, **asked: str) -> falcon.testing.Result:
-        path = f"/v2.1/servers/{server}/remote-consoles"
-        return self.front.client.simulate_post(path, headers=headers, json={"remote_console": SERIAL | asked})
-
-    def act(self, server: str, action: str, kind: str, version: str) -> falcon.testing.Result:
-        headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
-        return self.front.client.simulate_post(f"/v2.1/servers/{server}/action", headers=headers, json={action: {"type": kind}})
-
-    def url(self, server: str) -> str:
-        answer = self.ask(server)
-        assert answer.status_code == 200, answer.text
-        assert answer.json["remote_console"] | SERIAL == answer.json["remote_console"]
-        return str(answer.json["remote_console"]["url"])
-
-    def close(self) -> None:
-        self.proxy.stop()
-        self.agents.stop()
-        self.bus.close()
-        self.front.close()
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+def site(tmp_path: Path) -> Iterator[ConsoleSite]:
+    made = ConsoleSite(tmp_path)
     yield made
     made.close()
 
@@ -118,16 +70,37 @@ def refused(url: str, **options: Any) -> str:
     return caught.value.response.body.decode() if caught.value.response.body else ""
 
 
-def ended(console: ClientConnection) -> bool:
-    """Wait for its end, at most for the patience of a test."""
-    try:
+def ended(console: ClientConnection) -> bytes:
+    """What it writes until its end. Fails if that does not come within the patience of a test."""
+    seen = b""
+    with contextlib.suppress(ConnectionClosed):
         while True:
-            console.recv(PATIENCE)
-    except ConnectionClosed:
-        return True
+            message = console.recv(PATIENCE)
+            assert isinstance(message, bytes)
+            seen += message
+    return seen
 
 
-def relayed(site: Site, request: bytes) -> tuple[bytes, socket.socket]:
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """The files of a certificate of 127.0.0.1 by itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files[1].write_bytes(key.private_bytes(*private))
+    return files
+
+
+def relayed(site: ConsoleSite, request: bytes) -> tuple[bytes, socket.socket]:
     """The agent's answer to what a proxy sends, and the connection."""
     port = site.agents.services["h1"]._agent._relay._listen()
     connection = socket.create_connection(("127.0.0.1", port), PATIENCE)
@@ -138,7 +111,7 @@ def relayed(site: Site, request: bytes) -> tuple[bytes, socket.socket]:
 # -- a console -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_serial_console_is_read_and_written(site: Site) -> None:
+def test_a_serial_console_is_read_and_written(site: ConsoleSite) -> None:
     site.host()
     url = site.url(site.guest())
     assert url.startswith(f"ws://{site.address}/?token=")
@@ -153,19 +126,19 @@ def test_a_serial_console_is_read_and_written(site: Site) -> None:
         read_until(again, b"serial console")
 
 
-def test_the_newest_session_has_the_serial_port(site: Site) -> None:
+def test_the_newest_session_has_the_serial_port(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     with open_websocket(site.url(server)) as first:
         read_until(first, b"serial console")
         with open_websocket(site.url(server)) as second:
             read_until(second, b"serial console")
-            assert ended(first)
+            ended(first)
             second.send(b"still here\n")
             read_until(second, b"web: still here")
 
 
-def test_a_token_opens_the_console_of_its_server_only(site: Site) -> None:
+def test_a_token_opens_the_console_of_its_server_only(site: ConsoleSite) -> None:
     site.host()
     one, other = site.guest("one"), site.guest("other")
     with open_websocket(site.url(one)) as first, open_websocket(site.url(other)) as second:
@@ -173,20 +146,20 @@ def test_a_token_opens_the_console_of_its_server_only(site: Site) -> None:
         read_until(second, b"other: serial console")
 
 
-def test_a_guest_that_goes_ends_its_sessions_and_tokens(site: Site) -> None:
+def test_a_guest_that_goes_ends_its_sessions_and_tokens(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     url = site.url(server)
     with open_websocket(url) as console:
         read_until(console, b"serial console")
         site.agents.services["h1"]._agent._relay.forget(server)  # as before each destroy
-        assert ended(console)
+        ended(console)
     answer, connection = relayed(site, f"CONNECT {access_path(token_in(url))} HTTP/1.1\r\n\r\n".encode())
     connection.close()
     assert answer.startswith(b"HTTP/1.1 404")
 
 
-def test_a_destroy_forgets_the_guest(site: Site) -> None:
+def test_a_destroy_forgets_the_guest(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     agent = site.agents.services["h1"]._agent
@@ -194,21 +167,21 @@ def test_a_destroy_forgets_the_guest(site: Site) -> None:
         read_until(console, b"serial console")
         agent.found(site.agents.drivers["h1"].guests())
         agent.delete([DeleteOrder(instance_uuid=server, attempt=1, fence=1)])
-        assert ended(console)
+        ended(console)
 
 
-def test_a_proxy_that_stops_ends_its_sessions(site: Site) -> None:
+def test_a_proxy_that_stops_ends_its_sessions(site: ConsoleSite) -> None:
     site.host()
     with open_websocket(site.url(site.guest())) as console:
         read_until(console, b"serial console")
         site.proxy.stop()
-        assert ended(console)
+        ended(console)
 
 
 # -- who may ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_members_open_consoles_of_their_own_servers(site: Site) -> None:
+def test_members_open_consoles_of_their_own_servers(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     assert site.ask(server, ADMIN).status_code == 200
@@ -217,13 +190,13 @@ def test_members_open_consoles_of_their_own_servers(site: Site) -> None:
         assert "could not be found" in refusal(site.ask(uuid, headers), 404)
 
 
-def test_a_token_that_is_none_opens_nothing(site: Site) -> None:
+def test_a_token_that_is_none_opens_nothing(site: ConsoleSite) -> None:
     for path in ("", "?token=", "?token=guess", "?token=%00%ff", "?token=a&token=b", "?other=a", "//[?token=a"):
         assert "not known" in refused(f"ws://{site.address}/{path}")
     assert "not known" in refused(f"ws://{site.address}/", additional_headers={"Cookie": 'a=b; token="x'})
 
 
-def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: Site) -> None:
+def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: ConsoleSite) -> None:
     site.host()
     url = site.url(site.guest())
     cookies = {"Cookie": f"a=b; bad[=c; token={token_in(url)}"}
@@ -231,7 +204,7 @@ def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: Site) -> None:
         read_until(console, b"serial console")
 
 
-def test_a_token_ends_when_it_expires_or_its_server_goes(site: Site) -> None:
+def test_a_token_ends_when_it_expires_or_its_server_goes(site: ConsoleSite) -> None:
     site.host()
     expired, moved, deleted = (site.guest(name) for name in ("expired", "moved", "deleted"))
     urls = {server: site.url(server) for server in (expired, moved, deleted)}
@@ -257,7 +230,7 @@ def test_a_token_ends_when_it_expires_or_its_server_goes(site: Site) -> None:
         ({"Origin": "http://127.0.0.1", "X-Forwarded-Proto": "https"}, "another protocol"),
     ],
 )
-def test_a_page_of_another_host_opens_no_console(site: Site, headers: dict[str, str], reason: str) -> None:
+def test_a_page_of_another_host_opens_no_console(site: ConsoleSite, headers: dict[str, str], reason: str) -> None:
     site.host()
     assert reason in refused(site.url(site.guest()), additional_headers=headers)
 
@@ -267,14 +240,14 @@ def test_a_page_of_another_host_opens_no_console(site: Site, headers: dict[str, 
     [{"Origin": "http://127.0.0.1:8000"}, {"Origin": "ws://friend.example.org"}, {"Origin": "http://Friend.example.org"}],
 )
 def test_a_page_of_this_host_or_an_allowed_one_does(tmp_path: Path, headers: dict[str, str]) -> None:
-    site = Site(tmp_path, allowed_origins=("friend.example.org",))
+    site = ConsoleSite(tmp_path, allowed_origins=("friend.example.org",))
     site.host()
     with open_websocket(site.url(site.guest()), additional_headers=headers) as console:
         read_until(console, b"serial console")
     site.close()
 
 
-def test_tokens_are_neither_stored_nor_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_are_neither_stored_nor_logged(site: ConsoleSite, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("websockets.client").setLevel(logging.INFO)  # the test's own side
     site.host()
@@ -292,7 +265,7 @@ def test_tokens_are_neither_stored_nor_logged(site: Site, caplog: pytest.LogCapt
 
 
 def test_a_proxy_takes_so_many_connections(tmp_path: Path) -> None:
-    site = Site(tmp_path, max_connections=1)
+    site = ConsoleSite(tmp_path, max_connections=1)
     site.host()
     url = site.url(site.guest())
     with open_websocket(url) as console:
@@ -325,21 +298,21 @@ def test_a_proxy_takes_so_many_connections(tmp_path: Path) -> None:
         ("serial", "novnc"),
     ],
 )
-def test_a_console_of_another_kind_is_unavailable(site: Site, protocol: str, kind: str) -> None:
+def test_a_console_of_another_kind_is_unavailable(site: ConsoleSite, protocol: str, kind: str) -> None:
     site.host()
     server = site.guest()
     assert refusal(site.ask(server, protocol=protocol, type=kind), 400) == f"Unavailable console type {kind}."
     assert "could not be found" in refusal(site.ask(UNKNOWN, protocol=protocol, type=kind), 404)
 
 
-def test_a_driver_without_this_console(site: Site) -> None:
+def test_a_driver_without_this_console(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     assert refusal(site.ask(server, protocol="vnc", type="novnc"), 400) == "Unavailable console type novnc."
     assert "serial console only" in refusal(site.ask(server, ADMIN, protocol="vnc", type="novnc"), 400)
 
 
-def test_a_host_that_is_to_connect_nobody(site: Site) -> None:
+def test_a_host_that_is_to_connect_nobody(site: ConsoleSite) -> None:
     site.host(console_host="")
     assert "console_host is empty" in refusal(site.ask(site.guest(), ADMIN), 400)
 
@@ -356,12 +329,12 @@ def test_a_type_without_a_url(tmp_path: Path) -> None:
     "body",
     [{}, {"remote_console": {}}, {"remote_console": SERIAL | {"more": 1}}, {"remote_console": SERIAL | {"type": "x"}}, []],
 )
-def test_a_body_that_is_none_is_refused(site: Site, body: Any) -> None:
+def test_a_body_that_is_none_is_refused(site: ConsoleSite, body: Any) -> None:
     path = f"/v2.1/servers/{UNKNOWN}/remote-consoles"
     assert site.front.client.simulate_post(path, headers=MEMBER, json=body).status_code == 400
 
 
-def test_before_version_6_there_were_actions(site: Site) -> None:
+def test_before_version_6_there_were_actions(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     for version in ("2.1", "2.5"):
@@ -380,7 +353,7 @@ def test_before_version_6_there_were_actions(site: Site) -> None:
     assert site.ask(server, old).status_code == 200
 
 
-def test_proxies_ask_where_a_console_is(site: Site) -> None:
+def test_proxies_ask_where_a_console_is(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     token = token_in(site.url(server))
@@ -403,7 +376,7 @@ def test_proxies_ask_where_a_console_is(site: Site) -> None:
     refusal(site.front.get(path, ADMIN | {"OpenStack-API-Version": "compute 2.30"}), 400)
 
 
-def test_a_server_that_is_not_there_yet_or_off(site: Site) -> None:
+def test_a_server_that_is_not_there_yet_or_off(site: ConsoleSite) -> None:
     driver = site.host()
     queued = site.front.boot("web", TENANT)
     assert "has no guest" in refusal(site.ask(queued), 409)
@@ -415,16 +388,50 @@ def test_a_server_that_is_not_there_yet_or_off(site: Site) -> None:
     assert "older release" in refusal(site.ask(off, ADMIN), 409)
 
 
-def test_a_host_that_is_gone_ends_the_connection(site: Site) -> None:
+def test_a_host_that_is_gone_ends_the_connection(site: ConsoleSite) -> None:
     site.host()
     url = site.url(site.guest())
     site.agents.stop()
     with open_websocket(url) as console:
-        assert ended(console)
+        ended(console)
         assert console.close_code == 1011
 
 
-def test_a_server_has_so_many_tokens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["", "a b", "h1\n", "h" * 300, "[::1]"])
+def test_an_agent_names_a_machine_or_is_not_believed(site: ConsoleSite, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.host()
+    server = site.guest()
+    relay = site.agents.services["h1"]._agent._relay
+    monkeypatch.setattr(relay, "open", lambda *_: ConsoleListener(address=address, port=1))
+    assert "gives no console" in refusal(site.ask(server, ADMIN), 409)
+
+
+def test_a_machine_that_is_no_agent_is_not_shown(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent could name any machine that the proxy reaches."""
+    site.host()
+    server = site.guest()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        relay = site.agents.services["h1"]._agent._relay
+        monkeypatch.setattr(relay, "open", lambda *_: ConsoleListener(address="127.0.0.1", port=other.getsockname()[1]))
+        url = site.url(server)
+        with open_websocket(url) as console:
+            connection, _ = other.accept()
+            connection.sendall(b"SSH-2.0-secret\r\n\r\n")
+            assert ended(console) == b""
+            connection.close()
+
+
+def test_with_a_certificate_it_speaks_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    site = ConsoleSite(tmp_path, cert=str(cert), key=str(key))
+    site.host()
+    url = site.url(site.guest()).replace("ws://", "wss://")
+    with open_websocket(url, ssl=ssl.create_default_context(cafile=str(cert))) as console:
+        read_until(console, b"serial console")
+    site.close()
+
+
+def test_a_server_has_so_many_tokens(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_tokens, "SERVER_LIMIT", 2)
     monkeypatch.setattr(console_relay, "GUEST_LIMIT", 2)
     site.host()
@@ -450,14 +457,14 @@ def test_a_server_has_so_many_tokens(site: Site, monkeypatch: pytest.MonkeyPatch
         (b"CONNECT /guess HTTP/1.0\r\nHost: x\r\n\r\n", b"404"),
     ],
 )
-def test_whoever_has_no_access_path_is_refused_by_the_agent(site: Site, request_: bytes, status: bytes) -> None:
+def test_whoever_has_no_access_path_is_refused_by_the_agent(site: ConsoleSite, request_: bytes, status: bytes) -> None:
     site.host()
     answer, connection = relayed(site, request_)
     connection.close()
     assert answer.split(b" ")[1] == status
 
 
-def test_an_access_path_expires(site: Site) -> None:
+def test_an_access_path_expires(site: ConsoleSite) -> None:
     site.host()
     agent = site.agents.services["h1"]._agent
     agent.open_console(site.guest(), ConsoleKind.SERIAL, digest_of("path"), 1e-6)
@@ -466,7 +473,7 @@ def test_an_access_path_expires(site: Site) -> None:
     assert answer.split(b" ")[1] == b"404"
 
 
-def test_a_fixed_port_that_is_taken_is_told_at_the_start(site: Site) -> None:
+def test_a_fixed_port_that_is_taken_is_told_at_the_start(site: ConsoleSite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         agent = site.agents.make("h1", console_port=other.getsockname()[1])
         with pytest.raises(Exception, match=r"\[compute\] console_host, console_port: cannot listen"):

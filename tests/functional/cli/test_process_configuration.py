@@ -54,6 +54,7 @@ MASTER_KEY = Fernet.generate_key().decode()
         ("console-proxy", API | {"console": {"host": "192.0.2.1"}}, "[console] host, port: cannot listen on 192.0.2.1"),
         ("api", BUS | API | {"console": {"serial_url": "ws://h:x/"}}, "[console] serial_url"),
         ("compute", BUS | {"compute": {"console_host": "h1"}}, "[compute] console_host: 'h1' is not an IP address"),
+        ("compute", BUS | {"compute": {"console_address": "h1 h2"}}, "[compute] console_address: 'h1 h2' is no name or address"),
         ("compute", BUS | {"compute": {"console_host": "::"}}, "[compute] console_address: say by which address"),
         ("compute", CELL, "[DEFAULT] transport_url is not set"),
         ("compute", BUS | CELL, "[cell_database] connection is set, and must not be here"),
