@@ -88,8 +88,8 @@ def _members(shape: Shape) -> list[Member]:
     most = max(sum(1 for member in members if member.role is role) for role in Role)
     found: list[Member] = []
     for role in Role:
-        own = [member for member in members if member.role is role]
-        found += own * (most // len(own))
+        if own := [member for member in members if member.role is role]:
+            found += own * (most // len(own))
     return found
 
 

@@ -28,6 +28,7 @@ from objects.mask import mask_url
 NUMBERS = {
     "cells": "cells",
     "apis": "APIs",
+    "proxies": "console proxies",
     "supers": "super conductors",
     "schedulers": "schedulers",
     "conductors": "conductors in each cell",

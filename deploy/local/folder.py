@@ -35,11 +35,16 @@ class Notes(Object, frozen=True, kw_only=True):
     database_port: int
     api_ports: tuple[int, ...]
     monitoring_ports: tuple[int, ...] = ()
+    console_ports: tuple[int, ...] = ()
     made: bool = False
 
     def endpoints(self) -> tuple[str, ...]:
         """Where the APIs answer."""
         return tuple(f"http://{ports.HOST}:{port}/v2.1" for port in self.api_ports)
+
+    def serial_url(self) -> str:
+        """Where users reach the first console proxy; empty: there is none."""
+        return f"ws://{ports.HOST}:{self.console_ports[0]}/" if self.console_ports else ""
 
     def monitoring(self) -> dict[str, int]:
         """By the name of each member the port of its metrics and its health."""

@@ -67,4 +67,5 @@ def _new(shape: Shape) -> Notes:
         database_port=ports.free(),
         api_ports=tuple(ports.free() for _ in range(shape.apis)),
         monitoring_ports=tuple(ports.free() for _ in shape.members()),
+        console_ports=tuple(ports.free() for _ in range(shape.proxies)),
     )

@@ -7,12 +7,13 @@ import enum
 from cli.demo import plan
 from cli.demo.plan import HostPlan
 from objects.base import Object
-from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY
 
 
 class Role(enum.StrEnum):
     """What a process is. In the order in which they are told to stop: who asks others goes before those it asks."""
 
+    CONSOLE_PROXY = "console proxy"
     API = "API"
     COMPUTE = "agent"
     SUPER = "super conductor"
@@ -21,6 +22,7 @@ class Role(enum.StrEnum):
 
 
 PROGRAMS = {
+    Role.CONSOLE_PROXY: CONSOLE_PROXY_BINARY,
     Role.API: API_BINARY,
     Role.COMPUTE: AGENT_BINARY,
     Role.SUPER: CONDUCTOR_BINARY,
@@ -46,6 +48,7 @@ class Shape(Object, frozen=True, kw_only=True):
 
     cells: int = 2
     apis: int = 2
+    proxies: int = 0
     supers: int = 2
     schedulers: int = 2
     conductors: int = 2
@@ -76,6 +79,7 @@ class Shape(Object, frozen=True, kw_only=True):
         found += [_member(f"scheduler-{n + 1}", Role.SCHEDULER, "api.conf") for n in range(self.schedulers)]
         found += [_member(f"super-conductor-{n + 1}", Role.SUPER, "api.conf") for n in range(self.supers)]
         found += [_member(f"api-{n + 1}", Role.API, "api.conf") for n in range(self.apis)]
+        found += [_member(f"console-proxy-{n + 1}", Role.CONSOLE_PROXY, "api.conf") for n in range(self.proxies)]
         found += [_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.hosts()]
         return tuple(found)
 

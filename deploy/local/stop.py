@@ -12,7 +12,7 @@ from objects import errors
 TERM_TIMEOUT_S = 20.0
 """Seconds that processes may take to finish what they have begun; their own limit is ``graceful_shutdown_timeout``, and shorter."""
 
-PHASES = ((Role.API,), (Role.COMPUTE,), (Role.SUPER, Role.SCHEDULER, Role.CONDUCTOR))
+PHASES = ((Role.CONSOLE_PROXY, Role.API), (Role.COMPUTE,), (Role.SUPER, Role.SCHEDULER, Role.CONDUCTOR))
 """Who is stopped together. An agent that ends reports what it has finished, so its conductors are there until then."""
 
 
@@ -32,6 +32,7 @@ def stop(region: Region) -> None:
         PrivateDaemon(place).stop(guests=True)
     region.backing.stop()
     left = [f"{name} (process {pid})" for name, pids in table.alive().items() for pid in pids] + region.backing.left()
-    left += [f"something on port {port}, which was an API's" for port in notes.api_ports if not ports.is_free(port)]
+    taken = [port for port in (*notes.api_ports, *notes.console_ports) if not ports.is_free(port)]
+    left += [f"something on port {port}, which was an API's or a console proxy's" for port in taken]
     if left:
         raise errors.Conflict(f"Not all of the region in {region.folder.path} has ended: {', '.join(left)}.")

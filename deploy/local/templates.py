@@ -27,10 +27,14 @@ class Access(Object, frozen=True, kw_only=True):
 
 def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     """The files of the API level."""
-    _write(folder, "api.conf", "api.conf", {"folder": folder.path, "images": folder.images, **_words(access)})
+    words = {"folder": folder.path, "images": folder.images, "serial_url": notes.serial_url()}
+    _write(folder, "api.conf", "api.conf", words | _words(access))
     for number, port in enumerate(notes.api_ports, start=1):
         name = f"api-{number}"
         _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
+    for number, port in enumerate(notes.console_ports, start=1):
+        name = f"console-proxy-{number}"
+        _write(folder, "console-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
 
 
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: Mapping[str, str]) -> None:
@@ -52,7 +56,7 @@ def write_others(folder: Folder, notes: Notes) -> None:
     A region that was made without such files gets them at its next start, and is not monitored.
     """
     for member in notes.shape.members():
-        if member.role not in (Role.API, Role.COMPUTE) and not (folder.etc / member.files[-1]).exists():
+        if member.role not in (Role.API, Role.CONSOLE_PROXY, Role.COMPUTE) and not (folder.etc / member.files[-1]).exists():
             _write(folder, "monitoring.conf", member.files[-1], {"monitoring": notes.monitoring().get(member.name, 0)})
 
 

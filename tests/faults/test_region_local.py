@@ -12,6 +12,7 @@ import pytest
 from service.periodic import wait_until
 from tests.support.local_region import LONG, Region, needs_servers, small_region
 from tests.support.openstack_client import OpenStack, check_boots, needs_client
+from tests.support.websocket_client import open_websocket, read_until
 
 pytestmark = needs_servers
 
@@ -59,6 +60,19 @@ def test_the_openstack_client_drives_a_region(region: Region) -> None:
     ``test_client_openstack`` has all else that is promised to users of the client.
     """
     check_boots(OpenStack(region.notes.endpoints()[0]))
+
+
+def test_a_proxy_leads_to_the_console_of_a_server(region: Region) -> None:
+    region.boot("console", 1)
+    server = region.ask("GET", "servers", params={"name": "^console$"})["servers"][0]["id"]
+    endpoint = region.notes.endpoints()[0]
+    asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
+    headers = {"OpenStack-API-Version": "compute 2.53"}
+    answer = region.http.post(f"{endpoint}/servers/{server}/remote-consoles", json=asked, headers=headers, timeout=30)
+    assert answer.status_code == 200, answer.text
+    with open_websocket(answer.json()["remote_console"]["url"]) as console:
+        console.send("hello\n")
+        read_until(console, b"console: hello")
 
 
 def test_a_killed_worker_is_replaced_by_its_master(region: Region) -> None:

@@ -20,7 +20,7 @@ from deploy.servers import MariaDB, RabbitMQ
 from service.periodic import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--apis", "1", "--supers", "1", "--schedulers", "1", "--conductors", "1", "--agents", "2")
+SMALL = ("--apis", "1", "--proxies", "1", "--supers", "1", "--schedulers", "1", "--conductors", "1", "--agents", "2")
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 COUNT = 2
 LONG = 120.0
@@ -93,7 +93,7 @@ class Region:
 
     def left(self) -> list[str]:
         """Processes of the region and of its servers that run, and ports of its that are listened on."""
-        ports = (self.notes.broker_port, self.notes.database_port, *self.notes.api_ports)
+        ports = (self.notes.broker_port, self.notes.database_port, *self.notes.api_ports, *self.notes.console_ports)
         pids = [*processes.marked(REGION, str(self.folder.path))]
         for server in (RabbitMQ(self.folder.path / "rabbitmq"), MariaDB(self.folder.path / "database")):
             pids += server.leftovers()

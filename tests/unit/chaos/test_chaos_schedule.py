@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from chaos import command, plan
@@ -41,11 +42,13 @@ def test_a_long_schedule_hits_every_process_link_and_server_in_every_way() -> No
     assert killed == {member.name for member in SHAPE.members()}
 
 
-def test_roles_are_hit_alike_however_many_processes_they_have() -> None:
-    roles = {member.name: member.role for member in SHAPE.members()}
-    hits = Counter(roles[target] for target in targets(Kind.STOP, SHAPE))
+@pytest.mark.parametrize("proxies", [0, 1])
+def test_roles_are_hit_alike_however_many_processes_they_have(proxies: int) -> None:
+    shape = msgspec.structs.replace(SHAPE, proxies=proxies)
+    roles = {member.name: member.role for member in shape.members()}
+    hits = Counter(roles[target] for target in targets(Kind.STOP, shape))
 
-    assert hits.keys() == set(Role)
+    assert hits.keys() == set(Role) - (set() if proxies else {Role.CONSOLE_PROXY})
     assert len(set(hits.values())) == 1
 
 

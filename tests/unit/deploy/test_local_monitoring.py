@@ -13,12 +13,15 @@ from deploy.local.templates import write_others
 
 
 def test_no_two_processes_share_a_port_and_each_reads_its_own_file(tmp_path: Path) -> None:
-    notes = notes_of(Folder(tmp_path), Shape())
-    names = [member.name for member in Shape().members()]
-    ports = [notes.broker_port, notes.database_port, *notes.api_ports, *notes.monitoring().values()]
+    shape = Shape(proxies=2)
+    notes = notes_of(Folder(tmp_path), shape)
+    names = [member.name for member in shape.members()]
+    assert {"console-proxy-1", "console-proxy-2"} < set(names)
+    assert notes.serial_url() == f"ws://127.0.0.1:{notes.console_ports[0]}/"
+    ports = [notes.broker_port, notes.database_port, *notes.api_ports, *notes.console_ports, *notes.monitoring().values()]
     assert list(notes.monitoring()) == names
     assert len(set(ports)) == len(ports)
-    assert [member.files[-1] for member in Shape().members()] == [f"{name}.conf" for name in names]
+    assert [member.files[-1] for member in shape.members()] == [f"{name}.conf" for name in names]
 
 
 def test_a_region_of_before_gets_the_files_that_it_lacks_and_keeps_its_own(tmp_path: Path) -> None:
