@@ -15,6 +15,7 @@ import logging
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -30,6 +31,7 @@ from db.api import console_tokens
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.console import ConsoleToken, access_path, digest_of
+from service import metrics
 from service.rate_limited_log import RateLimitedLog
 from service.sockets import prepare, shut_down
 
@@ -46,6 +48,7 @@ BACKLOG = 128
 ACCEPT_PAUSE_S = 0.2
 """Seconds before the proxy accepts connections again after an error."""
 
+CONSOLE_TYPES = ("novnc", "serial")
 SCHEMES = {"ws": ("ws", "http"), "wss": ("wss", "https")}
 """What pages may have been loaded by, where the URL has this scheme. Of the others: by the same."""
 
@@ -66,9 +69,15 @@ class ConsoleProxyService:
         self._places = threading.BoundedSemaphore(settings.max_connections)
         self._lock = threading.Lock()
         self._servers: list[Server] = []  # the last one accepts connections
-        self._guests: set[socket.socket] = set()
+        self._guests: dict[socket.socket, str] = {}  # and the types of their consoles
         self._stopped = threading.Event()
         self._complaints = RateLimitedLog(LOG)
+        metrics.CONSOLES.follow(self._sessions)
+
+    def _sessions(self) -> metrics.Values:
+        with self._lock:
+            counts = Counter(self._guests.values())
+        return [((console_type,), counts[console_type]) for console_type in CONSOLE_TYPES]
 
     @property
     def port(self) -> int:
@@ -192,7 +201,7 @@ class ConsoleProxyService:
             client.close(INTERNAL_ERROR, "The host does not connect to the console.")
             return
         LOG.info("The %s console of instance %s is connected to", found.console_type, found.server_uuid)
-        with guest, self._kept(guest):
+        with guest, self._kept(guest, found.console_type):
             back = threading.Thread(target=_to_client, args=(guest, client), name="console-to-client", daemon=True)
             back.start()
             _to_guest(client, guest)
@@ -200,17 +209,17 @@ class ConsoleProxyService:
         LOG.info("The %s console of instance %s was left", found.console_type, found.server_uuid)
 
     @contextlib.contextmanager
-    def _kept(self, guest: socket.socket) -> Iterator[None]:
+    def _kept(self, guest: socket.socket, console_type: str) -> Iterator[None]:
         """``stop`` ends this connection."""
         with self._lock:
-            self._guests.add(guest)
+            self._guests[guest] = console_type
             if self._stopped.is_set():
                 shut_down(guest)
         try:
             yield
         finally:
             with self._lock:
-                self._guests.discard(guest)
+                del self._guests[guest]
 
 
 def token_of(path: str, cookies: Iterable[str]) -> str:

@@ -145,6 +145,7 @@ HOSTS = _reading("cell_hosts", "Hosts of a cell that a scheduler may choose, and
 SLOTS = _reading("agent_build_slots", "Builds that an agent carries out at once at most.", "host")
 BUILDS = _reading("agent_builds", "Builds of an agent: those that wait for a slot, and those under way.", "host", "state")
 HYPERVISOR = _reading("agent_hypervisor_up", "1 if an agent can use its hypervisor, else 0.", "host")
+CONSOLES = _reading("console_sessions", "Consoles that users have open through a console proxy.", "type")
 DEAD_LETTERS = _reading("dead_letters", "Items that a step could not process and has set aside.", "place", "step")
 SWEEP_AGE = _reading("sweep_age_seconds", "Time since a sweep last came to the end of a round.", "sweep")
 

@@ -33,6 +33,7 @@ from objects.build import DeleteOrder
 from objects.console import ConsoleKind, ConsoleListener, access_path, digest_of
 from objects.task import Power
 from rpc.compute import CONNECTING_VERSION
+from service import metrics
 from service.periodic import wait_until
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.cell_conductor import PATIENCE
@@ -118,6 +119,7 @@ def test_a_serial_console_is_read_and_written(site: ConsoleSite) -> None:
     with open_websocket(url, subprotocols=["binary"]) as console:
         assert console.subprotocol == "binary"
         read_until(console, b"web: serial console of a simulated guest\r\n")
+        assert metrics.REGISTRY.get_sample_value("superconductor_console_sessions", {"type": "serial"}) == 1
         console.send(b"one\rtw")
         assert read_until(console, b"\n") == b"web: one\r\n"
         console.send("o\n")
