@@ -54,6 +54,9 @@ EXAMPLES: dict[Route, Example] = {}
 """Requests that change something."""
 
 
+SERIAL_CONSOLE = {"protocol": "serial", "type": "serial"}
+
+
 def example(method: str, path: str, action: str = "") -> Callable[[Example], Example]:
     def add(function: Example) -> Example:
         EXAMPLES[Route(method, path, action)] = function
@@ -129,6 +132,10 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
+        case "os-console-auth-tokens" if asking.since(31):
+            path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
+            made = asking.plain("POST", path, {"remote_console": SERIAL_CONSOLE}, role="admin")["remote_console"]
+            return (made["url"].partition("token=")[2],)
         case _:
             return ()
 
@@ -155,13 +162,10 @@ NOT_REACHED = {
     Route("GET", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("DELETE", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("POST", "/servers/{}/migrations/{}/action", "force_complete"): "needs a live migration under way",
-    Route("GET", "/os-console-auth-tokens/{}"): "needs a token of a console proxy",
-    Route("POST", "/servers/{}/remote-consoles"): "needs hosts with consoles",
     Route("POST", "/servers/{}/action", "os-resetState"): "needs a task that has failed",
     Route("POST", "/servers/{}/action", "shelveOffload"): "needs a shelved server that is still on its host",
-    Route("POST", "/servers/{}/action", "os-getVNCConsole"): "needs hosts with consoles",
-    Route("POST", "/servers/{}/action", "os-getSPICEConsole"): "needs hosts with consoles",
-    Route("POST", "/servers/{}/action", "os-getSerialConsole"): "needs hosts with consoles",
+    Route("POST", "/servers/{}/action", "os-getVNCConsole"): "needs guests with a screen",
+    Route("POST", "/servers/{}/action", "os-getSPICEConsole"): "needs guests with SPICE",
 }
 """Routes whose success simulated hosts cannot show, and why. Their refusals are exchanges too."""
 OTHERS = ("/images", "/os-networks", "/os-tenant-networks", "/os-volumes", "/os-snapshots", "/os-baremetal-nodes")
@@ -607,18 +611,17 @@ def external_event(asking: Asking) -> None:
 def remote_console(asking: Asking) -> None:
     server = asking.things.servers[asking.role][0]
     if asking.since(6):
-        asking.send(server, body={"remote_console": {"protocol": "vnc", "type": "novnc"}}, allowed=(400, 409, 501))
-        asking.send(server, body={"remote_console": {"protocol": "serial", "type": "serial"}}, allowed=(400, 409, 501))
+        asking.send(server, body={"remote_console": {"protocol": "vnc", "type": "novnc"}}, allowed=(400,))
+        asking.send(server, body={"remote_console": SERIAL_CONSOLE})
 
 
-def _console(action_name: str, kind: str) -> None:
+def _console(action_name: str, kind: str, *allowed: int) -> None:
     def ask(asking: Asking) -> None:
-        allowed = (400, 404, 409, 501)
         asking.send(asking.things.servers[asking.role][0], body={action_name: {"type": kind}}, allowed=allowed)
 
     EXAMPLES[Route("POST", "/servers/{}/action", action_name)] = ask
 
 
-_console("os-getVNCConsole", "novnc")
-_console("os-getSPICEConsole", "spice-html5")
+_console("os-getVNCConsole", "novnc", 400)
+_console("os-getSPICEConsole", "spice-html5", 400)
 _console("os-getSerialConsole", "serial")

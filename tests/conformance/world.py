@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from api.console_opts import ProxySettings
 from db.api import aggregates, networks, server_groups
 from db.sql.engine import ApiDatabase
 from tests.conformance.examples import Things
@@ -25,7 +26,7 @@ class ServedRegion(Region):
 
     def __init__(self, path: Path) -> None:
         self.apps: list[Any] = []
-        super().__init__(path, HOSTS, guard=self._seen)
+        super().__init__(path, HOSTS, guard=self._seen, consoles=ProxySettings(port=0))
 
     def _seen(self, app: Any) -> Any:
         self.apps.append(app)

@@ -10,6 +10,7 @@ from typing import Any
 
 import requests
 
+from api.console_opts import ProxySettings
 from api.main import Middleware
 from api.opts import ApiSettings
 from cells.registry import CellRegistry
@@ -64,15 +65,17 @@ class Region:
         pace: DeploymentTimes = PACE,
         notify: Notifications | None = None,
         guard: Middleware | None = None,
+        consoles: ProxySettings | None = None,
     ) -> None:
         self.hosts = hosts
         self.notify = notify
         self.guard = guard
+        self.consoles = consoles
         self.pace = pace
         self.folder = path if isinstance(path, GroundFolder) else StateFolder(path)
         self.commands = GroundCommands(path) if isinstance(path, GroundFolder) else Commands(self.folder, None)
         bootstrap(self.folder, sorted({host.cell for host in hosts}), self.commands)
-        self.all = AllInOne(self.folder, hosts, api=ApiSettings(port=0), pace=pace, notify=notify, guard=guard)
+        self.all = self._deployment()
         self.http = requests.Session()
         self.http.trust_env = False
 
@@ -90,9 +93,19 @@ class Region:
         """As another process would go on, with everything but what was in memory."""
         self.all.stop()
         self.folder = GroundFolder(self.folder.ground) if isinstance(self.folder, GroundFolder) else StateFolder(self.folder.path)
-        api = ApiSettings(port=0)
-        self.all = AllInOne(self.folder, self.hosts, api=api, pace=self.pace, notify=self.notify, guard=self.guard)
+        self.all = self._deployment()
         self.start(discover=False)
+
+    def _deployment(self) -> AllInOne:
+        return AllInOne(
+            self.folder,
+            self.hosts,
+            api=ApiSettings(port=0),
+            pace=self.pace,
+            notify=self.notify,
+            guard=self.guard,
+            consoles=self.consoles,
+        )
 
     def flavor(self, name: str = "tiny", vcpus: int = 1, ram: int = 512, disk: int = 1) -> None:
         amounts = ("--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
