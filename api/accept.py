@@ -17,6 +17,7 @@ from api.catalog import Catalog
 from api.create import CreateBody, ServerBody
 from api.idempotency import ClientKey
 from api.opts import ApiSettings
+from api.quota_limits import LimitsInForce
 from db import secrets
 from db.api import builds, host_mappings, keypairs
 from db.api.builds import Accepted, NewBatch, NewServer
@@ -62,10 +63,18 @@ class AcceptedBatch(Object, frozen=True, kw_only=True):
 class Acceptor:
     """Looks up flavors, zones and groups, decides, and writes. It asks no cell and no scheduler."""
 
-    def __init__(self, settings: ApiSettings, database: ApiDatabase, catalog: Catalog, boot_secrets: BootSecretsPolicy) -> None:
+    def __init__(
+        self,
+        settings: ApiSettings,
+        database: ApiDatabase,
+        catalog: Catalog,
+        limits: LimitsInForce,
+        boot_secrets: BootSecretsPolicy,
+    ) -> None:
         self._settings = settings
         self._database = database
         self._catalog = catalog
+        self._limits = limits
         self._boot_secrets = boot_secrets
         self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
 
@@ -89,7 +98,7 @@ class Acceptor:
         ]
         began = time.time()
         deadline = self._database.now() + self._settings.build_timeout
-        admission = Admission(limits=self._settings.quota, at_least=least)
+        admission = Admission(limits=self._limits.of_servers(), at_least=least)
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
         if key is None:
             accepted, kept = self._group_commit(arrival), None
@@ -140,7 +149,9 @@ class Acceptor:
             scheduler_hints=hints,
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
-            properties=create.properties(server, self._public_key(call, server.key_name)),
+            properties=create.properties(
+                server, self._public_key(call, server.key_name), self._limits.of(context.project_id)["metadata_items"]
+            ),
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,
         )

@@ -31,6 +31,8 @@ from api.pace import RequestRateLimit
 from api.paths import Paths
 from api.policies import PUBLIC
 from api.policy import PolicyRules
+from api.quota_classes import QuotaClasses
+from api.quota_limits import LimitsInForce
 from api.quota_sets import QuotaSets
 from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.server_actions import Locks, ServerActions
@@ -66,23 +68,25 @@ def make_app(
 ) -> App:
     """The application with these parts. Thread-safe. Raises Misconfigured for an invalid policy file."""
     catalog = Catalog(database)
+    limits = LimitsInForce(settings, database)
     watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
-    acceptor = Acceptor(settings, database, catalog, BootSecretsPolicy(settings, vault))
+    acceptor = Acceptor(settings, database, catalog, limits, BootSecretsPolicy(settings, vault))
     boot = BootServers(settings, RequestRateLimit(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
     edits = ServerEdits(database)
-    operations = Operations(settings, ledger, registry, catalog, watch, doorbell)
+    operations = Operations(settings, ledger, registry, catalog, limits, watch, doorbell)
     server = OneServer(settings, finder, watch, silences, edits, operations)
-    metadata = MetadataItems(settings, edits)
+    metadata = MetadataItems(settings, edits, limits)
     tags = Tags(settings, edits)
     servers = Servers(settings, database, boot, watch, silences)
     flavors = Flavors(settings, database, catalog)
     flavor = OneFlavor(settings, database, catalog)
     extra_specs = FlavorExtraSpecs(settings, database, catalog)
     flavor_access = FlavorAccess(settings, database)
-    quotas = QuotaSets(settings, database)
+    quotas = QuotaSets(settings, database, limits)
+    quota_classes = QuotaClasses(settings, database, limits)
 
     remote_consoles = RemoteConsoles(settings, database, consoles)
     console_actions = (*ConsoleActions(consoles).actions(), *remote_consoles.actions())
@@ -154,16 +158,17 @@ def make_app(
     services = Services(settings, database, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
     add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)
-    keypairs = KeyPairs(settings, database)
+    keypairs = KeyPairs(settings, database, limits)
     add("/v2.1/os-keypairs", keypairs, get=may.KEYPAIR_LIST, post=may.KEYPAIR_CREATE)
     add("/v2.1/os-keypairs/{name}", keypairs, "one", get=may.KEYPAIR_SHOW, delete=may.KEYPAIR_DELETE)
-    add("/v2.1/limits", ProjectLimits(settings, database), get=may.LIMITS)
+    add("/v2.1/limits", ProjectLimits(database, limits), get=may.LIMITS)
     usage = TenantUsage(settings, database, silences)
     add("/v2.1/os-simple-tenant-usage", usage, get=may.USAGES)
     add("/v2.1/os-simple-tenant-usage/{project_id}", usage, "one", get=may.USAGE)
     add("/v2.1/os-quota-sets/{project_id}", quotas, get=may.QUOTA_SHOW, put=may.QUOTA_UPDATE, delete=may.QUOTA_DELETE)
     add("/v2.1/os-quota-sets/{project_id}/detail", quotas, "detail", get=may.QUOTA_DETAIL)
     add("/v2.1/os-quota-sets/{project_id}/defaults", quotas, "defaults", get=may.QUOTA_DEFAULTS)
+    add("/v2.1/os-quota-class-sets/{quota_class}", quota_classes, get=may.QUOTA_CLASS_SHOW, put=may.QUOTA_CLASS_UPDATE)
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)

@@ -212,10 +212,10 @@ def secrets(server: ServerBody) -> BootSecrets:
     return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass)
 
 
-def properties(server: ServerBody, public_key: str | None = None) -> ServerProperties:
+def properties(server: ServerBody, public_key: str | None, metadata_limit: int) -> ServerProperties:
     """All properties that do not affect placement, but the networks. Raises errors.Forbidden for too many items of metadata."""
     return ServerProperties(
-        metadata=checked_metadata(server.metadata),
+        metadata=checked_metadata(server.metadata, metadata_limit),
         tags=tuple(dict.fromkeys(server.tags)),
         key_name=server.key_name,
         public_key=public_key,

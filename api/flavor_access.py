@@ -12,7 +12,7 @@ from api.call import Call
 from api.flavors import missing
 from api.microversions import Since
 from api.opts import ApiSettings
-from api.validation import Validator, read_body
+from api.validation import Validator, read_body, validated_by
 from api.versions import answer
 from db.api import flavors
 from db.sql.connection import ApiTransaction
@@ -30,14 +30,17 @@ class FlavorAccess:
     def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
         self._settings = settings
         self._database = database
+        self._add = Validator(schemas.flavor_access(ADD))
+        self._remove = Validator(schemas.flavor_access(REMOVE))
         self._actions = {
-            ADD: (policies.FLAVOR_ACCESS_ADD, Validator(schemas.flavor_access(ADD))),
-            REMOVE: (policies.FLAVOR_ACCESS_REMOVE, Validator(schemas.flavor_access(REMOVE))),
+            ADD: (policies.FLAVOR_ACCESS_ADD, self._add),
+            REMOVE: (policies.FLAVOR_ACCESS_REMOVE, self._remove),
         }
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         answer(resp, _document(flavor_id, self._database.read(_projects, flavor_id)))
 
+    @validated_by("_add", "_remove")
     def on_post_action(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)

@@ -12,7 +12,7 @@ from api import schemas
 from api.catalog import Catalog
 from api.flavors import find, missing
 from api.opts import ApiSettings
-from api.validation import Validator, read_body
+from api.validation import Validator, read_body, validated_by
 from api.versions import answer
 from db.api import flavors
 from db.sql.engine import ApiDatabase
@@ -34,6 +34,7 @@ class FlavorExtraSpecs:
     def on_get(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         answer(resp, {"extra_specs": find(self._catalog, flavor_id, calls.of(req)).extra_specs})
 
+    @validated_by("_several")
     def on_post(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         """Extra specs that are not given stay."""
         document = read_body(req, self._settings.max_body_size)
@@ -46,6 +47,7 @@ class FlavorExtraSpecs:
             raise _has_none(flavor_id, key)
         answer(resp, {key: specs[key]})
 
+    @validated_by("_one")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, flavor_id: str, key: str) -> None:
         document = read_body(req, self._settings.max_body_size)
         self._one.check(document)

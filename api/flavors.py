@@ -17,7 +17,8 @@ from api.microversions import Since
 from api.numbers import whole_number
 from api.opts import ApiSettings
 from api.paging import Page, next_link, page_of
-from api.validation import Validator, VersionedValidator, read_body
+from api.query import refuse_unknown_names
+from api.validation import Validator, VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import flavors
 from db.sql.engine import ApiDatabase
@@ -66,6 +67,7 @@ class Flavors:
         call = calls.of(req)
         self._answer(req, resp, "flavors/detail", [(f.flavor_id, _detail(f, call)) for f in self._wanted(req, call)])
 
+    @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)
@@ -75,9 +77,7 @@ class Flavors:
         answer(resp, {"flavor": _detail(made, call)})
 
     def _wanted(self, req: falcon.Request, call: Call) -> list[Flavor]:
-        for name in req.params:
-            if name not in _PARAMETERS and call.has(Since.QUERY_CHECKED):
-                raise errors.Invalid(f"{name[:40]}: is not a parameter of this list")
+        refuse_unknown_names(req, call, _PARAMETERS)
         found = self._catalog.flavors(call, _is_public(req, call))
         if not call.may(policies.PRIVATE_FLAVORS):
             found = [f for f in found if not f.disabled]
@@ -108,6 +108,7 @@ class OneFlavor:
         call = calls.of(req)
         answer(resp, {"flavor": _detail(find(self._catalog, flavor_id, call), call)})
 
+    @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         """Only the description can change."""
         call = calls.of(req)

@@ -14,6 +14,7 @@ from api.microversions import Since
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
 from api.query import refuse_unknown_names
+from api.quota_limits import LimitsInForce
 from api.server_view import micro
 from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
@@ -27,9 +28,10 @@ from objects.keypair import KeyPair, KeyType
 class KeyPairs:
     """Those of the caller; from 2.10 on an administrator may name another user. Methods with suffix ``one`` are of one pair."""
 
-    def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, limits: LimitsInForce) -> None:
         self._settings = settings
         self._database = database
+        self._limits = limits
         self._validator = VersionedValidator((since, schemas.keypair(since)) for since in schemas.KEYPAIR_CHANGES)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -73,7 +75,8 @@ class KeyPairs:
             public_key=public_key,
             created_at=time.time(),
         )
-        self._database.write(keypairs.create, pair, self._settings.key_pairs)
+        limit = self._limits.of(call.context.project_id)["key_pairs"]
+        self._database.write(keypairs.create, pair, limit)
         shown = _fields(pair, call) | {"user_id": user_id} | more
         answer(resp, {"keypair": shown}, 201 if call.has(Since.KEYPAIR_TYPES) else 200)
 

@@ -40,12 +40,13 @@ class Since(enum.Enum):
     IMAGE_LIMITS_GONE = (2, 39)
     USAGE_PAGES = (2, 40)
     FLAVOR_EMBEDDED = (2, 47)
+    NETWORK_CLASSES_GONE = (2, 50)  # the same in quota classes, which show server groups from then on
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)
     SERVICE_UUIDS = (2, 53)  # services are named by them; before, by host and binary
     REBUILD_KEY = (2, 54)  # a rebuild may name a key pair, and its answer has it
     FLAVOR_DESCRIPTION = (2, 55)
-    REBUILD_USER_DATA = (2, 57)
+    INJECTED_FILES_GONE = (2, 57)  # and a rebuild may have user data
     ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
     FLAVOR_EXTRA_SPECS = (2, 61)  # flavors show them
     EVENT_HOSTS = (2, 62)

@@ -13,6 +13,7 @@ from api.doorbell import Doorbell
 from api.finding import missing
 from api.hosts import HostWatch
 from api.opts import ApiSettings
+from api.quota_limits import LimitsInForce
 from api.validation import is_uuid
 from cells.registry import CellRegistry
 from db.api import builds, edits, mappings, operation_accept, operation_steps, operations, shelving
@@ -40,13 +41,21 @@ class Operations:
     """
 
     def __init__(
-        self, settings: ApiSettings, ledger: Ledger, registry: CellRegistry, catalog: Catalog, watch: HostWatch, doorbell: Doorbell
+        self,
+        settings: ApiSettings,
+        ledger: Ledger,
+        registry: CellRegistry,
+        catalog: Catalog,
+        limits: LimitsInForce,
+        watch: HostWatch,
+        doorbell: Doorbell,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
         self._database = ledger.database
         self._registry = registry
         self._catalog = catalog
+        self._limits = limits
         self._watch = watch
         self._doorbell = doorbell
         self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
@@ -88,7 +97,7 @@ class Operations:
             # so that the request ID leads to the decision, as that of a boot does
             batch_id=call.context.request_id.removeprefix("req-") if kind.moves else None,
             destination_cell=destination_cell,
-            limits=self._settings.quota,
+            limits=self._limits.of_servers(),
         )
         operation = self._database.write(_accept, asked, decide, now)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)
@@ -167,6 +176,10 @@ class Operations:
         step(LOG, "deleted", server_id, call.context.request_id)
         if deleted.bodies:
             self._doorbell.deleted(call.context, deleted.bodies)
+
+    def metadata_limit(self, call: Call) -> int:
+        """Items of metadata that a server of the caller's project may have."""
+        return self._limits.of(call.context.project_id)["metadata_items"]
 
     def flavor(self, call: Call, reference: str) -> Flavor:
         """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""

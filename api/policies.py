@@ -127,6 +127,8 @@ SERVICES = "os_compute_api:os-services:list"
 SERVICE_UPDATE = "os_compute_api:os-services:update"
 USAGES = "os_compute_api:os-simple-tenant-usage:list"
 USAGE = "os_compute_api:os-simple-tenant-usage:show"
+QUOTA_CLASS_SHOW = "os_compute_api:os-quota-class-sets:show"
+QUOTA_CLASS_UPDATE = "os_compute_api:os-quota-class-sets:update"
 QUOTA_SHOW = "os_compute_api:os-quota-sets:show"
 QUOTA_DEFAULTS = "os_compute_api:os-quota-sets:defaults"
 QUOTA_DETAIL = "os_compute_api:os-quota-sets:detail"
@@ -264,6 +266,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
     _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
     _of(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
+    _of(QUOTA_CLASS_SHOW, ADMIN, "Show the quotas of a class.", "GET /os-quota-class-sets/{quota_class}"),
+    _of(QUOTA_CLASS_UPDATE, ADMIN, "Change the default quotas.", "PUT /os-quota-class-sets/{quota_class}"),
     _of(QUOTA_SHOW, READER, "Show a project's quotas.", "GET /os-quota-sets/{project_id}"),
     _of(QUOTA_DEFAULTS, READER, "Show the default quotas.", "GET /os-quota-sets/{project_id}/defaults"),
     _of(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),

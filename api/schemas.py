@@ -44,6 +44,15 @@ KEYPAIR_CHANGES: tuple[Version, ...] = (
 FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Since.FLAVOR_DESCRIPTION.value)
 """Versions that changed the body of a create of a flavor."""
 
+QUOTA_CHANGES: tuple[Version, ...] = ((2, 1), Since.NETWORK_LIMITS_GONE.value, Since.INJECTED_FILES_GONE.value)
+"""Versions that changed the body of an update of quotas."""
+
+QUOTA_CLASS_CHANGES: tuple[Version, ...] = ((2, 1), Since.NETWORK_CLASSES_GONE.value, Since.INJECTED_FILES_GONE.value)
+
+NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
+INJECTED_QUOTAS = ("injected_file_content_bytes", "injected_file_path_bytes", "injected_files")
+"""Quotas of things that do not exist here: they are stored and shown, in the versions that have them."""
+
 PUBLIC_KEY_LENGTH = 8192
 """Characters that a public key may have."""
 
@@ -332,11 +341,25 @@ def action(name: str, value: Schema) -> Schema:
     return _required(name, value)
 
 
-def quota_update() -> Schema:
+def quota_update(version: Version) -> Schema:
     """The body of ``PUT /os-quota-sets/{project}``."""
+    limits = _limits(network=not Since.NETWORK_LIMITS_GONE.holds(version), version=version)
+    return _required("quota_set", _object(limits | {"force": _BOOLEAN}))
+
+
+def quota_class_update(version: Version) -> Schema:
+    """The body of ``PUT /os-quota-class-sets/{class}``."""
+    limits = _limits(network=not Since.NETWORK_CLASSES_GONE.holds(version), version=version)
+    return _required("quota_class_set", _object(limits))
+
+
+def _limits(*, network: bool, version: Version) -> dict[str, Schema]:
+    """Limits by name."""
     limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
-    quota_set = _object(dict.fromkeys(RESOURCES, limit) | {"force": _BOOLEAN})
-    return _required("quota_set", quota_set)
+    names = [*RESOURCES, "key_pairs", "metadata_items"]  # nothing would enforce those of server groups
+    names += NETWORK_QUOTAS if network else ()
+    names += () if Since.INJECTED_FILES_GONE.holds(version) else INJECTED_QUOTAS
+    return dict.fromkeys(names, limit)
 
 
 def _size(least: int) -> Schema:

@@ -8,7 +8,9 @@ import falcon
 
 from api import call as calls
 from api import schemas
+from api.call import Call
 from api.opts import ApiSettings
+from api.quota_limits import LimitsInForce
 from api.server_edits import ServerEdits
 from api.validation import Validator, checked_metadata, read_body, validated_by
 from api.versions import answer
@@ -20,9 +22,10 @@ from objects.spec import ServerProperties
 class MetadataItems:
     """The methods with suffix ``item`` are those of one key. All changes are refused if the server is locked."""
 
-    def __init__(self, settings: ApiSettings, edits: ServerEdits) -> None:
+    def __init__(self, settings: ApiSettings, edits: ServerEdits, limits: LimitsInForce) -> None:
         self._settings = settings
         self._edits = edits
+        self._limits = limits
         self._whole = Validator(schemas.metadata())
         self._item = Validator(schemas.metadata_item())
 
@@ -49,7 +52,8 @@ class MetadataItems:
         given = self._body(req, self._item)["meta"]
         if key not in given:
             raise errors.Invalid(f"meta: its key is not the one in the path, {key[:80]!r}")
-        self._edits.change_unlocked(calls.of(req), server_id, lambda current: _checked(current.metadata | given))
+        call = calls.of(req)
+        self._edits.change_unlocked(call, server_id, lambda current: self._checked(call, current.metadata | given))
         answer(resp, {"meta": given})
 
     def on_delete_item(self, req: falcon.Request, resp: falcon.Response, server_id: str, key: str) -> None:
@@ -62,19 +66,19 @@ class MetadataItems:
 
     def _change(self, req: falcon.Request, resp: falcon.Response, server_id: str, given: dict[str, str], *, keep: bool) -> None:
         """``keep``: items that are not given stay."""
+        call = calls.of(req)
         edited = self._edits.change_unlocked(
-            calls.of(req), server_id, lambda current: _checked((current.metadata if keep else {}) | given)
+            call, server_id, lambda current: self._checked(call, (current.metadata if keep else {}) | given)
         )
         answer(resp, {"metadata": edited.after.metadata})
+
+    def _checked(self, call: Call, metadata: dict[str, str]) -> Edit:
+        return Edit(metadata=checked_metadata(metadata, self._limits.of(call.context.project_id)["metadata_items"]))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)
         validator.check(document)
         return document
-
-
-def _checked(metadata: dict[str, str]) -> Edit:
-    return Edit(metadata=checked_metadata(metadata))
 
 
 def _check_has(metadata: dict[str, str], key: str) -> None:

@@ -93,7 +93,8 @@ class OperationActions:
         if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
             raise errors.Invalid("rebuild.OS-DCF:diskConfig: only MANUAL is served")
         args = OperationArgs(image_id=value["imageRef"])
-        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value))
+        limit = self._operations.metadata_limit(call)
+        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value, limit))
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
         answer(resp, {"server": server_view.rebuilt(found.server, found.spec, call, status, found.ports, found.groups)}, 202)
@@ -160,12 +161,14 @@ class OperationActions:
         resp.status = 202
 
 
-def _edit_of_rebuild(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:
+def _edit_of_rebuild(value: dict[str, Any], metadata_limit: int, server: Server, current: ServerProperties) -> Edit:
     """What a rebuild changes of the server itself. Raises errors.Invalid for another key pair, and errors.Forbidden."""
     if value.get("key_name", current.key_name) != current.key_name:
         raise errors.Invalid("rebuild.key_name: the key pair of a server is not changed: give the one that it has, or none")
     edit = edit_of(value)
-    return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"])) if "metadata" in value else edit
+    if "metadata" not in value:
+        return edit
+    return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"], metadata_limit))
 
 
 def _cross_cell(call: Call, value: dict[str, Any]) -> bool:

@@ -143,7 +143,7 @@ def rebuilt(
     if call.has(Since.REBUILD_KEY):
         asked = spec.properties if spec is not None else ServerProperties()
         document["key_name"] = asked.key_name
-    if call.has(Since.REBUILD_USER_DATA):
+    if call.has(Since.INJECTED_FILES_GONE):
         document["user_data"] = None  # a secret: never shown
         document.pop("OS-EXT-SRV-ATTR:user_data", None)
     return document

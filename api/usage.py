@@ -13,6 +13,7 @@ from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
+from api.query import refuse_unknown_names
 from api.schemas import BOOLEANS
 from api.server_view import micro
 from api.silence import Silences, Silent
@@ -44,7 +45,7 @@ class TenantUsage:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        _check_names(req, call, _LIST)
+        refuse_unknown_names(req, call, _LIST)
         detailed = _detailed(req)
         found, links = self._find(req, resp, call, None)
         answer(resp, {"tenant_usages": [found.summary(project, detailed) for project in found.projects]} | _links("s", links))
@@ -52,7 +53,7 @@ class TenantUsage:
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         """A project without servers in this time has an empty object."""
         call = calls.of(req)
-        _check_names(req, call, _ONE)
+        refuse_unknown_names(req, call, _ONE)
         checked_identifier("project_id", project_id)
         found, links = self._find(req, resp, call, project_id)
         shown = found.summary(project_id, detailed=True) if found.projects else {}
@@ -143,12 +144,6 @@ def _state(run: Run) -> str:
     if run.ended is not None:
         return "terminated"
     return phase.vm_state_of(run.server) if phase.phase_of(run.server) is not None else "error"
-
-
-def _check_names(req: falcon.Request, call: Call, known: frozenset[str]) -> None:
-    for name in req.params:
-        if name not in known and call.has(Since.QUERY_CHECKED):
-            raise errors.Invalid(f"{name[:40]}: is not a parameter of usages")
 
 
 def _detailed(req: falcon.Request) -> bool:

@@ -14,8 +14,8 @@ import jsonschema
 import msgspec
 
 from api.microversions import Version
-from api.schemas import METADATA_ITEMS_LIMIT
 from objects import errors, text
+from objects.quota import UNLIMITED
 
 _Handler = TypeVar("_Handler", bound=Callable[..., None])
 
@@ -124,10 +124,10 @@ def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:
             check_texts(item, (*path, number))
 
 
-def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    """The same. Raises errors.Forbidden for too many items, as the Compute API does for what it counts as a quota."""
-    if len(metadata) > METADATA_ITEMS_LIMIT:
-        raise errors.Forbidden(f"Maximum number of metadata items exceeds {METADATA_ITEMS_LIMIT}")
+def checked_metadata(metadata: dict[str, str], limit: int) -> dict[str, str]:
+    """The same. Raises errors.Forbidden for more items than ``limit``, as the Compute API does for what it counts as a quota."""
+    if limit != UNLIMITED and len(metadata) > limit:
+        raise errors.Forbidden(f"Maximum number of metadata items exceeds {limit}")
     return metadata
 
 

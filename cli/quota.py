@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
+
+import msgspec
 
 from api import opts
 from cli.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
-from db.api import quotas
+from cli.deployment import Deployment
+from db.api import quota_limits, quotas
 from db.audit import quotas as quota_audit
+from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits, QuotaUsage
 
@@ -32,7 +37,7 @@ class QuotaSet(ActionShow):
         changes = OwnLimits(**{resource: getattr(parsed_args, resource) for resource in RESOURCES})
         if changes == OwnLimits():
             raise errors.Invalid(f"Nothing to set: give {_options()}")
-        defaults = opts.default_limits(self.deployment.conf)
+        defaults = _defaults(self.deployment)
         changed = self.deployment.api_database.write(quotas.change, parsed_args.project, changes, force=parsed_args.force)
         return _shown(changed, defaults)
 
@@ -50,12 +55,12 @@ class QuotaUnset(ActionShow):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         named = [resource for resource in RESOURCES if getattr(parsed_args, resource)]
-        defaults = opts.default_limits(self.deployment.conf)
-        return _shown(self.deployment.api_database.write(quotas.forget, parsed_args.project, named or RESOURCES), defaults)
+        defaults = _defaults(self.deployment)
+        return _shown(self.deployment.api_database.write(_forget, parsed_args.project, named), defaults)
 
 
 class QuotaShow(AdminShow):
-    """Show quota and usage of a project. Defaults come from [quota] in the configuration that this command reads.
+    """Show quota and usage of a project. Defaults come from the API, else from [quota] in this command's configuration.
 
     Example: superconductor quota show 7f1c
     """
@@ -64,7 +69,7 @@ class QuotaShow(AdminShow):
         parser.add_argument("project", metavar="PROJECT", type=name)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        defaults = opts.default_limits(self.deployment.conf)
+        defaults = _defaults(self.deployment)
         return _shown(self.deployment.api_database.read(quotas.get, parsed_args.project), defaults)
 
 
@@ -75,7 +80,7 @@ class QuotaList(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        defaults = opts.default_limits(self.deployment.conf)
+        defaults = _defaults(self.deployment)
         columns = ("Project", "Instances", "Max Instances", "Cores", "Max Cores", "RAM", "Max RAM")
         return columns, [_row(quota, defaults) for quota in self.deployment.api_database.read(quotas.list_all)]
 
@@ -98,6 +103,20 @@ class QuotaAudit(AdminLister):
         self.status = int(bool(drifts) and not parsed_args.repair)
         columns = ("Project", "Charged Instances", "Instances", "Charged Cores", "Cores", "Charged RAM", "RAM")
         return columns, [(drift.project_id, *_paired(drift.used, drift.counted)) for drift in drifts]
+
+
+def _defaults(deployment: Deployment) -> QuotaLimits:
+    """Those of [quota] in the configuration, replaced by those of /os-quota-class-sets/default."""
+    configured = msgspec.structs.asdict(opts.default_limits(deployment.conf))
+    found = deployment.api_database.read(quota_limits.of, quota_limits.DEFAULTS)
+    return QuotaLimits(**{name: found.get(name, limit) for name, limit in configured.items()})
+
+
+def _forget(tx: ApiTransaction, project_id: str, names: Sequence[str]) -> Quota:
+    """Without names all limits, also those that only the API sets."""
+    if not names:
+        quota_limits.forget(tx, project_id)
+    return quotas.forget(tx, project_id, names or RESOURCES)
 
 
 def _row(quota: Quota, defaults: QuotaLimits) -> Row:

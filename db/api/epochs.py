@@ -20,6 +20,7 @@ class Epoch(enum.StrEnum):
     AGGREGATES = "aggregates"
     GROUPS = "groups"
     NETWORKS = "networks"
+    QUOTAS = "quotas"
     FEEDS = "feeds"
     """Feed cursors, when they are set other than by applying the feed."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api.tables import quotas
+from db.api.tables import quotas, server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from objects import errors
@@ -106,6 +106,12 @@ def get(tx: ApiTransaction, project_id: str) -> Quota:
     """The project's quota. An unknown project has no limits of its own and no usage."""
     row = tx.execute(_GET, {"project": project_id}).one_or_none()
     return Quota(project_id=project_id) if row is None else _quota(row)
+
+
+def usage(tx: ApiTransaction, project_id: str) -> tuple[Quota, int]:
+    """The project's quota, and its number of server groups."""
+    groups = sa.select(sa.func.count()).select_from(server_groups).where(server_groups.c.project_id == project_id)
+    return get(tx, project_id), tx.execute(groups).scalar_one()
 
 
 def list_all(tx: ApiTransaction) -> list[Quota]:

@@ -342,6 +342,15 @@ quotas = table(
     sa.Column("used_ram", sa.BigInteger, nullable=False, default=0),
 )
 
+quota_limits = table(
+    "quota_limits",
+    metadata,
+    # What administrators have set beside the limits of servers; with an empty project all names, as the default class
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),  # -1: no limit
+)
+
 feed_cursors = table(
     "feed_cursors",
     metadata,

@@ -78,6 +78,7 @@ PATHS = [
     "/v2.1/os-services/{}",
     "/v2.1/os-simple-tenant-usage",
     "/v2.1/os-simple-tenant-usage/{}",
+    "/v2.1/os-quota-class-sets/{}",
     "/v2.1/os-quota-sets/{}",
     "/v2.1/os-quota-sets/{}/detail",
     "/v2.1/os-quota-sets/{}/defaults",
@@ -151,7 +152,11 @@ bodies = st.builds(
     st.one_of(st.just({}), st.fixed_dictionaries({"os:scheduler_hints": value})),
 )
 quotas = st.fixed_dictionaries(
-    {"quota_set": st.dictionaries(st.sampled_from(["instances", "cores", "ram", "force", "x"]), value, max_size=3)}
+    {
+        "quota_set": st.dictionaries(
+            st.sampled_from(["instances", "cores", "ram", "key_pairs", "fixed_ips", "force", "x"]), value, max_size=3
+        )
+    }
 )
 
 edits = st.one_of(
@@ -340,6 +345,8 @@ def test_edits(front: Front, edit: tuple[str, Any], item: str) -> None:
 def test_quotas(front: Front, body: dict[str, Any], project: str) -> None:
     ask(front, "PUT", f"/v2.1/os-quota-sets/{quote(project, errors='surrogatepass')}", body=body)
     ask(front, "PUT", "/v2.1/os-quota-sets/p1", body=body)
+    limits = {name: limit for name, limit in body["quota_set"].items() if name not in ("force", "instances", "cores", "ram")}
+    ask(front, "PUT", "/v2.1/os-quota-class-sets/default", body={"quota_class_set": limits})
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ PARAMETERS = {
     "server_id": UUID,
     "flavor_id": "1",
     "project_id": "p1",
+    "quota_class": "default",
     "request_id": f"req-{UUID}",
     "image_id": UUID,
     "service_id": UUID,

@@ -18,6 +18,7 @@ from objects import errors
 from objects.quota import QuotaLimits
 from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
+from tests.support.keys import ED25519
 from tests.support.transactions import run_threads
 
 LIMITS = QuotaLimits(instances=4, cores=-1, ram=5 * 2048)
@@ -125,17 +126,14 @@ def test_a_repeated_request_is_answered_although_nothing_more_would_fit(front: F
     assert boot(front, TENANT).status_code == 403
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.35", "2.36", "2.53"])
+@pytest.mark.parametrize("version", ["2.1", "2.35", "2.36", "2.56", "2.57"])
 def test_a_project_sees_its_quotas(front: Front, version: str) -> None:
     """Every name that the Compute API has in that version; what nobody counts here has no limit."""
     headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
     boot(front, TENANT, min_count=2)
-    expected = dict.fromkeys(("injected_file_content_bytes", "injected_file_path_bytes", "injected_files"), -1) | {
-        "key_pairs": 100,
-        "metadata_items": 128,
-        "server_groups": -1,
-        "server_group_members": -1,
-    }
+    expected = {"key_pairs": 100, "metadata_items": 128, "server_groups": -1, "server_group_members": -1}
+    if version != "2.57":
+        expected |= dict.fromkeys(("injected_file_content_bytes", "injected_file_path_bytes", "injected_files"), -1)
     if version in ("2.1", "2.35"):
         expected |= dict.fromkeys(("fixed_ips", "floating_ips", "security_groups", "security_group_rules"), -1)
     limits = expected | {"instances": 4, "cores": -1, "ram": 10240}
@@ -148,7 +146,7 @@ def test_a_project_sees_its_quotas(front: Front, version: str) -> None:
     assert front.get("/v2.1/p1/os-quota-sets/p1", headers).status_code == 200
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.36", "2.39"])
+@pytest.mark.parametrize("version", ["2.1", "2.36", "2.39", "2.57"])
 def test_a_project_sees_its_limits(front: Front, version: str) -> None:
     headers = TENANT | {"OpenStack-API-Version": f"compute {version}"}
     boot(front, TENANT, min_count=3)
@@ -169,7 +167,8 @@ def test_a_project_sees_its_limits(front: Front, version: str) -> None:
         "totalServerGroupsUsed": 0,
     }
     assert absolute["maxServerMeta"] == 128
-    assert ("maxSecurityGroups" in absolute, "maxImageMeta" in absolute) == (version == "2.1", version != "2.39")
+    assert ("maxSecurityGroups" in absolute, "maxImageMeta" in absolute) == (version == "2.1", version in ("2.1", "2.36"))
+    assert ("maxPersonality" in absolute) == (version != "2.57")
     assert front.get("/v2.1/limits", tenant_id="p1").json["limits"]["absolute"]["totalInstancesUsed"] == 3
     assert front.get("/v2.1/limits").json["limits"]["absolute"]["totalInstancesUsed"] == 0
     assert front.get("/v2.1/limits", OTHER_TENANT, tenant_id="p1").status_code == 403
@@ -211,7 +210,8 @@ def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
         ({"instances": "many"}, "quota_set.instances: 'many' does not fit"),
         ({"cores": True}, "quota_set.cores: True is not of type integer or string"),
         ({"ram": "9999999999"}, "quota_set.ram: 9999999999 is more than the maximum"),
-        ({"key_pairs": 5}, "quota_set.key_pairs: is not a field"),
+        ({"key_pairs": "99999999999"}, "quota_set.key_pairs: '99999999999' does not fit"),
+        ({"networks": 5}, "quota_set.networks: is not a field"),
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_by_name(front: Front, body: dict[str, Any], text: str) -> None:
@@ -227,3 +227,80 @@ def test_what_is_not_a_tenants_business_is_refused(front: Front) -> None:
     assert front.client.simulate_delete("/v2.1/os-quota-sets/p1", headers=TENANT).status_code == 403
     assert front.get("/v2.1/os-quota-sets/p1", TENANT, user_id="u1").status_code == 400
     assert front.get("/v2.1/os-quota-sets/p%201").status_code == 400
+
+
+FURTHER: dict[str, Any] = {"key_pairs": 1, "metadata_items": 1, "fixed_ips": 7, "injected_files": 3}
+
+
+def test_further_limits_are_stored_shown_and_in_force(front: Front) -> None:
+    """Those of things that do not exist here are shown only."""
+    assert put(front, "p1", **FURTHER).status_code == 200
+    shown = quota_set(front, "p1", TENANT)
+    assert {name: shown[name] for name in FURTHER} == FURTHER
+    absolute = front.get("/v2.1/limits", TENANT).json["limits"]["absolute"]
+    assert (absolute["maxServerMeta"], absolute["maxTotalKeypairs"], absolute["maxPersonality"]) == (1, 1, 3)
+    wait_for_limits(front)
+    assert boot(front, TENANT, metadata={"a": "1"}).status_code == 202
+    assert boot(front, TENANT, metadata={"a": "1", "b": "2"}).status_code == 403
+    path = f"/v2.1/servers/{front.uuids()[0]}/metadata"
+    more = front.client.simulate_post(path, headers=TENANT, json={"metadata": {"b": "2"}})
+    assert (more.status_code, more.json["forbidden"]["message"]) == (403, "Maximum number of metadata items exceeds 1")
+    pairs = [
+        front.client.simulate_post("/v2.1/os-keypairs", headers=TENANT, json={"keypair": {"name": name, "public_key": ED25519}})
+        for name in ("one", "two")
+    ]
+    assert [pair.status_code for pair in pairs] == [200, 403]
+    assert boot(front, OTHER_TENANT, metadata={"a": "1", "b": "2"}).status_code == 202
+    assert front.client.simulate_delete("/v2.1/os-quota-sets/p1").status_code == 202
+    assert quota_set(front, "p1")["key_pairs"] == 100
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "status"),
+    [
+        ("2.35", "fixed_ips", 200),
+        ("2.36", "fixed_ips", 400),
+        ("2.56", "injected_files", 200),
+        ("2.57", "injected_files", 400),
+        ("2.57", "server_groups", 400),
+    ],
+)
+def test_each_version_has_its_names(front: Front, version: str, name: str, status: int) -> None:
+    assert put(front, "p1", {"OpenStack-API-Version": f"compute {version}"}, **{name: 5}).status_code == status
+
+
+def test_the_default_class_replaces_the_configured_limits(front: Front) -> None:
+    """For projects without limits of their own."""
+    path = "/v2.1/os-quota-class-sets/default"
+    assert front.get(path).json["quota_class_set"]["instances"] == 4
+    put(front, "p2", instances=4)
+    changed = front.client.simulate_put(path, json={"quota_class_set": {"instances": 1, "metadata_items": "2"}})
+    assert changed.status_code == 200
+    assert changed.json["quota_class_set"].items() >= {"instances": 1, "metadata_items": 2, "ram": 10240}.items()
+    assert (quota_set(front, "p1")["instances"], quota_set(front, "p2")["instances"]) == (1, 4)
+    assert quota_set(front, "p1/defaults", TENANT)["instances"] == 1
+    assert front.get("/v2.1/limits", TENANT).json["limits"]["absolute"]["maxTotalInstances"] == 1
+    wait_for_limits(front)
+    assert boot(front, TENANT, min_count=2).status_code == 403
+    assert boot(front, OTHER_TENANT, min_count=2).status_code == 202
+    assert boot(front, TENANT, metadata={"a": "1", "b": "2", "c": "3"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("version", "there", "gone"), [("2.1", "fixed_ips", "server_groups"), ("2.50", "server_groups", "fixed_ips")]
+)
+def test_the_class_has_the_names_of_each_version(front: Front, version: str, there: str, gone: str) -> None:
+    headers = {"OpenStack-API-Version": f"compute {version}"}
+    shown = front.get("/v2.1/os-quota-class-sets/default", headers).json["quota_class_set"]
+    assert shown["id"] == "default"
+    assert there in shown
+    assert gone not in shown
+    refused = front.client.simulate_put("/v2.1/os-quota-class-sets/default", headers=TENANT, json={"quota_class_set": {}})
+    assert refused.status_code == 403
+    other = front.client.simulate_put("/v2.1/os-quota-class-sets/gold", json={"quota_class_set": {"cores": 1}})
+    assert other.status_code == 400
+
+
+def wait_for_limits(front: Front) -> None:
+    """A shown limit is in force in this process: the read renewed its cache."""
+    quota_set(front, "p1")

@@ -101,7 +101,9 @@ def test_what_does_not_bear_on_placement_is_kept() -> None:
             key_name="key",
             description="d",
             block_device_mapping_v2=[DEVICE | {"boot_index": "0", "delete_on_termination": "false"}],
-        )
+        ),
+        None,
+        128,
     )
     assert kept.tags == ("x", "y")
     assert kept.config_drive is True

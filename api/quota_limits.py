@@ -1,0 +1,68 @@
+"""The limits in force: configured, replaced by the default class, and replaced by those of a project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.call import Call
+from api.microversions import Since
+from api.opts import ApiSettings
+from api.schemas import INJECTED_QUOTAS, METADATA_ITEMS_LIMIT, NETWORK_QUOTAS
+from db.api import quota_limits
+from db.api.cache import EpochCache, EpochReader
+from db.sql.engine import ApiDatabase
+from objects import errors
+from objects.base import INT32_MAX
+from objects.quota import RESOURCES, UNLIMITED, QuotaLimits
+
+
+class LimitsInForce:
+    """Answers from a cache that is at most a second old. Thread-safe."""
+
+    def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
+        self._cache = EpochCache(EpochReader(database), ("quotas",), quota_limits.read)
+        self._configured = configured(settings)
+
+    def defaults(self, *, latest: bool = False) -> dict[str, int]:
+        """By name, of a project without limits of its own. ``latest``: as they are now."""
+        found = self._cache.refresh() if latest else self._cache.get()
+        return self._configured | found.defaults
+
+    def of_servers(self) -> QuotaLimits:
+        """The defaults for servers; ``db/api/quotas.py`` knows those of projects."""
+        return of_servers(self.defaults())
+
+    def of(self, project_id: str, *, latest: bool = False) -> dict[str, int]:
+        """By name, without a project's own limits of servers."""
+        defaults = self.defaults(latest=latest)
+        return defaults | self._cache.get().projects.get(project_id, {})
+
+
+def configured(settings: ApiSettings) -> dict[str, int]:
+    """The limits of the configuration, by the Compute API's names; what does not exist here is unlimited."""
+    known = {"metadata_items": METADATA_ITEMS_LIMIT, "key_pairs": settings.key_pairs}
+    further = dict.fromkeys((*INJECTED_QUOTAS, *NETWORK_QUOTAS, "server_groups", "server_group_members"), UNLIMITED)
+    return further | known | msgspec.structs.asdict(settings.quota)
+
+
+def of_servers(limits: dict[str, int]) -> QuotaLimits:
+    return QuotaLimits(**{name: limits[name] for name in RESOURCES})
+
+
+def names_in(call: Call, network_gone: Since) -> tuple[str, ...]:
+    """The names of quotas in the call's version. ``network_gone``: the version without those of networks."""
+    gone: tuple[str, ...] = NETWORK_QUOTAS if call.has(network_gone) else ()
+    gone += INJECTED_QUOTAS if call.has(Since.INJECTED_FILES_GONE) else ()
+    every = (*RESOURCES, "key_pairs", "metadata_items", "server_groups", "server_group_members", *INJECTED_QUOTAS, *NETWORK_QUOTAS)
+    return tuple(name for name in every if name not in gone)
+
+
+def given(body: dict[str, Any], where: str) -> dict[str, int]:
+    """The limits in a body. Raises errors.Invalid: a JSON schema does not compare numbers given as text."""
+    limits = {name: int(value) for name, value in body.items() if name != "force"}
+    for name, limit in limits.items():
+        if limit > INT32_MAX:
+            raise errors.Invalid(f"{where}.{name}: {limit} is more than the maximum, {INT32_MAX}")
+    return limits
