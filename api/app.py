@@ -10,6 +10,7 @@ from api import faults, not_served
 from api import policies as may
 from api.accept import Acceptor
 from api.actions import Actions
+from api.availability_zones import AvailabilityZones
 from api.boot_secrets import BootSecretsPolicy
 from api.catalog import Catalog
 from api.console import ConsoleActions, ConsoleAsker
@@ -19,6 +20,7 @@ from api.finding import Finder
 from api.flavor_access import FlavorAccess
 from api.flavor_specs import FlavorExtraSpecs
 from api.flavors import Flavors, OneFlavor
+from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
@@ -158,6 +160,20 @@ def make_app(
     services = Services(settings, database, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
     add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)
+    host_aggregates = HostAggregates(settings, database)
+    add("/v2.1/os-aggregates", host_aggregates, get=may.AGGREGATE_LIST, post=may.AGGREGATE_CREATE)
+    add(
+        "/v2.1/os-aggregates/{aggregate_id}",
+        host_aggregates,
+        "one",
+        get=may.AGGREGATE_SHOW,
+        put=may.AGGREGATE_UPDATE,
+        delete=may.AGGREGATE_DELETE,
+    )
+    add("/v2.1/os-aggregates/{aggregate_id}/action", host_aggregates, "action", post=may.AGGREGATE_ACT)
+    zones = AvailabilityZones(settings, database, registry, watch, silences)
+    add("/v2.1/os-availability-zone", zones, get=may.ZONES)
+    add("/v2.1/os-availability-zone/detail", zones, "detail", get=may.ZONES_DETAIL)
     keypairs = KeyPairs(settings, database, limits)
     add("/v2.1/os-keypairs", keypairs, get=may.KEYPAIR_LIST, post=may.KEYPAIR_CREATE)
     add("/v2.1/os-keypairs/{name}", keypairs, "one", get=may.KEYPAIR_SHOW, delete=may.KEYPAIR_DELETE)

@@ -39,6 +39,7 @@ class Since(enum.Enum):
     STATUS_CHECKED = (2, 38)  # a filter by an unknown status is an error, no longer an empty list
     IMAGE_LIMITS_GONE = (2, 39)
     USAGE_PAGES = (2, 40)
+    AGGREGATE_UUIDS = (2, 41)
     FLAVOR_EMBEDDED = (2, 47)
     NETWORK_CLASSES_GONE = (2, 50)  # the same in quota classes, which show server groups from then on
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before

@@ -134,6 +134,18 @@ QUOTA_DEFAULTS = "os_compute_api:os-quota-sets:defaults"
 QUOTA_DETAIL = "os_compute_api:os-quota-sets:detail"
 QUOTA_UPDATE = "os_compute_api:os-quota-sets:update"
 QUOTA_DELETE = "os_compute_api:os-quota-sets:delete"
+AGGREGATES = "os_compute_api:os-aggregates:"
+AGGREGATE_LIST = AGGREGATES + "index"
+AGGREGATE_SHOW = AGGREGATES + "show"
+AGGREGATE_CREATE = AGGREGATES + "create"
+AGGREGATE_UPDATE = AGGREGATES + "update"
+AGGREGATE_DELETE = AGGREGATES + "delete"
+AGGREGATE_ACT = "superconductor:aggregates:action"
+AGGREGATE_ADD_HOST = AGGREGATES + "add_host"
+AGGREGATE_REMOVE_HOST = AGGREGATES + "remove_host"
+AGGREGATE_METADATA = AGGREGATES + "set_metadata"
+ZONES = "os_compute_api:os-availability-zone:list"
+ZONES_DETAIL = "os_compute_api:os-availability-zone:detail"
 EXTENSIONS = "os_compute_api:extensions"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
@@ -273,6 +285,17 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),
     _of(QUOTA_UPDATE, ADMIN, "Change a project's quotas.", "PUT /os-quota-sets/{project_id}"),
     _of(QUOTA_DELETE, ADMIN, "Give a project the default quotas again.", "DELETE /os-quota-sets/{project_id}"),
+    _of(AGGREGATE_LIST, ADMIN, "List the aggregates.", "GET /os-aggregates"),
+    _of(AGGREGATE_SHOW, ADMIN, "Show an aggregate.", "GET /os-aggregates/{id}"),
+    _of(AGGREGATE_CREATE, ADMIN, "Create an aggregate.", "POST /os-aggregates"),
+    _of(AGGREGATE_UPDATE, ADMIN, "Change an aggregate's name and zone.", "PUT /os-aggregates/{id}"),
+    _of(AGGREGATE_DELETE, ADMIN, "Delete an aggregate.", "DELETE /os-aggregates/{id}"),
+    _of(AGGREGATE_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /os-aggregates/{id}/action"),
+    _of(AGGREGATE_ADD_HOST, ADMIN, "Add a host to an aggregate.", "POST /os-aggregates/{id}/action (add_host)"),
+    _of(AGGREGATE_REMOVE_HOST, ADMIN, "Remove a host from an aggregate.", "POST /os-aggregates/{id}/action (remove_host)"),
+    _of(AGGREGATE_METADATA, ADMIN, "Change an aggregate's metadata.", "POST /os-aggregates/{id}/action (set_metadata)"),
+    _of(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
+    _of(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
     _of(EXTENSIONS, READER, "List extensions; there are none.", "GET /extensions"),
     _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),

@@ -250,6 +250,27 @@ def flavor_access(action: str) -> Schema:
     return _required(action, _required("tenant", {"type": "string", "minLength": 1, "maxLength": 255}))
 
 
+_ZONE: Schema = {"type": ["string", "null"], "minLength": 1, "maxLength": 255, "pattern": r"^[^:]*\Z"}
+
+
+def aggregate(*, required: Sequence[str] = ()) -> Schema:
+    """The body of ``POST /os-aggregates`` and, with nothing required but one of the two, of ``PUT /os-aggregates/{id}``."""
+    body = _object({"name": _NAME, "availability_zone": _ZONE})
+    return _required("aggregate", body | {"required": list(required), "minProperties": 1})
+
+
+def aggregate_host(action: str) -> Schema:
+    """The body of the actions that add and remove a host."""
+    return _required(action, _required("host", {"type": "string", "pattern": r"^[a-zA-Z0-9-._]{1,255}\Z"}))
+
+
+def aggregate_metadata(action: str) -> Schema:
+    """The body of the action that changes the metadata: null removes a key."""
+    keys = {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"}
+    values = {"type": ["string", "null"], "maxLength": 255}
+    return _required(action, _required("metadata", {"type": "object", "propertyNames": keys, "additionalProperties": values}))
+
+
 def extra_specs() -> Schema:
     """The body of ``POST /flavors/{id}/os-extra_specs``."""
     return _required("extra_specs", _EXTRA_SPECS)

@@ -6,12 +6,18 @@ from objects.base import Object
 
 
 class Aggregate(Object, frozen=True, kw_only=True):
-    """A set of host names with metadata that filters and weighers read."""
+    """A set of host names with metadata that filters and weighers read.
+
+    ``created_at`` and ``updated_at``: seconds since the epoch; 0 and None if that is unknown.
+    """
 
     id: int
     name: str
+    uuid: str = ""
     hosts: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
+    created_at: float = 0.0
+    updated_at: float | None = None
 
     @property
     def availability_zone(self) -> str | None:

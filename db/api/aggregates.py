@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,6 +18,8 @@ from db.sql.connection import ApiTransaction
 from objects import errors, stored, text
 from objects.aggregate import Aggregate
 
+_NAMESPACE = uuid.UUID("5cf83f0c-8f0c-4d0e-9f3c-2f8f6a1f6f0b")
+"""Makes the UUIDs of aggregates that have none."""
 ZONE = "availability_zone"
 """The metadata key that makes an aggregate a zone."""
 
@@ -23,10 +27,11 @@ ZONE = "availability_zone"
 def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = None) -> Aggregate:
     """Create an aggregate without hosts. Raises Conflict if its name is taken, and Invalid for an invalid zone name."""
     _check_zone(metadata or {})
-    values = {"name": name, "metadata": stored.dump(dict(metadata or {}))}
+    about = {"uuid": str(uuid.uuid4()), "created_at": time.time()}
+    values = {"name": name, "metadata": stored.dump(dict(metadata or {}))} | about
     key = named.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
     epochs.bump(tx, Epoch.AGGREGATES)
-    return Aggregate(id=key[0] if key else 0, name=name, metadata=dict(metadata or {}))
+    return get(tx, key[0] if key else 0)
 
 
 def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
@@ -50,7 +55,7 @@ def list_all(tx: ApiTransaction) -> list[Aggregate]:
 
 def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
     """Rename it. Raises NotFound, and Conflict if the name is taken."""
-    named.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name}, _what(aggregate_id))
+    named.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name} | _now(), _what(aggregate_id))
     epochs.bump(tx, Epoch.AGGREGATES)
 
 
@@ -67,7 +72,7 @@ def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, st
     if metadata.get(ZONE) != before.availability_zone:
         _refuse_second_zone(tx, aggregate_id, before.hosts, metadata.get(ZONE))
     statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
-    tx.execute(statement, {"metadata": stored.dump(metadata)})
+    tx.execute(statement, {"metadata": stored.dump(metadata)} | _now())
 
 
 def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
@@ -79,6 +84,7 @@ def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
     _refuse_second_zone(tx, aggregate_id, (host,), aggregate.availability_zone)
     what = f"Host '{host}' in aggregate '{aggregate.name}'"
     named.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
+    _touch(tx, aggregate_id)
 
 
 def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
@@ -86,6 +92,7 @@ def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
     name = get(tx, aggregate_id).name
     statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
     named.delete(tx, statement, f"Host '{host}' in aggregate '{name}'")
+    _touch(tx, aggregate_id)
     epochs.bump(tx, Epoch.AGGREGATES)
 
 
@@ -128,7 +135,23 @@ def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, lis
 
 def _aggregate(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:
     metadata = stored.load(row._mapping["metadata"], dict[str, str])
-    return Aggregate(id=row.id, name=row.name, hosts=tuple(hosts), metadata=metadata)
+    return Aggregate(
+        id=row.id,
+        name=row.name,
+        uuid=row.uuid or str(uuid.uuid5(_NAMESPACE, str(row.id))),
+        hosts=tuple(hosts),
+        metadata=metadata,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def _now() -> dict[str, float]:
+    return {"updated_at": time.time()}
+
+
+def _touch(tx: ApiTransaction, aggregate_id: int) -> None:
+    tx.execute(sa.update(aggregates).where(aggregates.c.id == aggregate_id), _now())
 
 
 def _what(reference: int | str) -> str:

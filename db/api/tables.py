@@ -66,6 +66,9 @@ aggregates = table(
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
     sa.Column("name", Name, nullable=False, unique=True),
     sa.Column("metadata", Json, nullable=False),
+    sa.Column("uuid", Uuid),  # of aggregates of earlier releases: none
+    sa.Column("created_at", Time, nullable=False, server_default=sa.text("0")),
+    sa.Column("updated_at", Time),
 )
 
 aggregate_hosts = table(

@@ -25,6 +25,7 @@ PARAMETERS = {
     "request_id": f"req-{UUID}",
     "image_id": UUID,
     "service_id": UUID,
+    "aggregate_id": "1",
     "key": "k",
     "network": "n",
     "tag": "t",

@@ -236,8 +236,10 @@ def test_aggregate_gathers_hosts_and_metadata(database: Database) -> None:
     with epoch_rises(database, Epoch.AGGREGATES):
         database.write(aggregates.set_metadata, made.id, {"availability_zone": "az1", "ssd": None})
 
-    expected = msgspec.structs.replace(made, hosts=("h1", "h2"), metadata={"availability_zone": "az1"})
-    assert database.read(aggregates.get, made.id) == expected
+    found = database.read(aggregates.get, made.id)
+    expected = msgspec.structs.replace(made, hosts=("h1", "h2"), metadata={"availability_zone": "az1"}, updated_at=found.updated_at)
+    assert found == expected
+    assert (found.updated_at or 0.0) >= made.created_at > 0.0
     assert database.read(aggregates.find, "ssd") == expected
     assert database.read(aggregates.list_all) == [expected]
 
