@@ -22,6 +22,7 @@ from api.flavor_specs import FlavorExtraSpecs
 from api.flavors import Flavors, OneFlavor
 from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
+from api.hypervisors import Hypervisors
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
@@ -171,6 +172,14 @@ def make_app(
         delete=may.AGGREGATE_DELETE,
     )
     add("/v2.1/os-aggregates/{aggregate_id}/action", host_aggregates, "action", post=may.AGGREGATE_ACT)
+    hypervisors = Hypervisors(settings, database, registry, watch, silences)
+    add("/v2.1/os-hypervisors", hypervisors, get=may.HYPERVISOR_LIST)
+    add("/v2.1/os-hypervisors/detail", hypervisors, "detail", get=may.HYPERVISOR_DETAIL)
+    add("/v2.1/os-hypervisors/statistics", hypervisors, "statistics", get=may.HYPERVISOR_STATISTICS)
+    add("/v2.1/os-hypervisors/{hypervisor_id}", hypervisors, "one", get=may.HYPERVISOR_SHOW)
+    add("/v2.1/os-hypervisors/{hypervisor_id}/uptime", hypervisors, "uptime", get=may.HYPERVISOR_UPTIME)
+    add("/v2.1/os-hypervisors/{hypervisor_id}/search", hypervisors, "search", get=may.HYPERVISOR_SEARCH)
+    add("/v2.1/os-hypervisors/{hypervisor_id}/servers", hypervisors, "servers", get=may.HYPERVISOR_SERVERS)
     zones = AvailabilityZones(settings, database, registry, watch, silences)
     add("/v2.1/os-availability-zone", zones, get=may.ZONES)
     add("/v2.1/os-availability-zone/detail", zones, "detail", get=may.ZONES_DETAIL)

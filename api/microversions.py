@@ -32,7 +32,9 @@ class Since(enum.Enum):
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
     TAGS = (2, 26)
+    HYPERVISOR_CPU_OBJECT = (2, 28)
     CONSOLE_TOKENS = (2, 31)  # of all types are told to proxies
+    HYPERVISOR_PAGES = (2, 33)
     KEYPAIR_PAGES = (2, 35)
     NETWORK_LIMITS_GONE = (2, 36)  # quotas and limits of addresses and security groups are removed
     NETWORKS_REQUIRED = (2, 37)  # and the words auto and none
@@ -61,6 +63,7 @@ class Since(enum.Enum):
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; answers to changes of servers are whole; swap may be 0
     UNSHELVE_ZONE = (2, 77)
     EVENT_DETAILS = (2, 84)
+    HYPERVISOR_USE_GONE = (2, 88)  # hypervisors show no amounts
     HOSTNAME = (2, 90)  # can be given, and everyone sees it
     UNSHELVE_HOST = (2, 91)  # and out of a zone
     KEYPAIR_IMPORT = (2, 92)  # only: no pair is generated; names may have . and @

@@ -144,6 +144,14 @@ AGGREGATE_ACT = "superconductor:aggregates:action"
 AGGREGATE_ADD_HOST = AGGREGATES + "add_host"
 AGGREGATE_REMOVE_HOST = AGGREGATES + "remove_host"
 AGGREGATE_METADATA = AGGREGATES + "set_metadata"
+HYPERVISORS = "os_compute_api:os-hypervisors:"
+HYPERVISOR_LIST = HYPERVISORS + "list"
+HYPERVISOR_DETAIL = HYPERVISORS + "list-detail"
+HYPERVISOR_SHOW = HYPERVISORS + "show"
+HYPERVISOR_STATISTICS = HYPERVISORS + "statistics"
+HYPERVISOR_UPTIME = HYPERVISORS + "uptime"
+HYPERVISOR_SEARCH = HYPERVISORS + "search"
+HYPERVISOR_SERVERS = HYPERVISORS + "servers"
 ZONES = "os_compute_api:os-availability-zone:list"
 ZONES_DETAIL = "os_compute_api:os-availability-zone:detail"
 EXTENSIONS = "os_compute_api:extensions"
@@ -294,6 +302,13 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(AGGREGATE_ADD_HOST, ADMIN, "Add a host to an aggregate.", "POST /os-aggregates/{id}/action (add_host)"),
     _of(AGGREGATE_REMOVE_HOST, ADMIN, "Remove a host from an aggregate.", "POST /os-aggregates/{id}/action (remove_host)"),
     _of(AGGREGATE_METADATA, ADMIN, "Change an aggregate's metadata.", "POST /os-aggregates/{id}/action (set_metadata)"),
+    _of(HYPERVISOR_LIST, ADMIN, "List the nodes of all cells.", "GET /os-hypervisors"),
+    _of(HYPERVISOR_DETAIL, ADMIN, "List the nodes with their capacity and use.", "GET /os-hypervisors/detail"),
+    _of(HYPERVISOR_SHOW, ADMIN, "Show a node.", "GET /os-hypervisors/{id}"),
+    _of(HYPERVISOR_STATISTICS, ADMIN, "Sum up the capacity and use of all nodes.", "GET /os-hypervisors/statistics"),
+    _of(HYPERVISOR_UPTIME, ADMIN, "Show a node, without its uptime.", "GET /os-hypervisors/{id}/uptime"),
+    _of(HYPERVISOR_SEARCH, ADMIN, "Search nodes by name.", "GET /os-hypervisors/{pattern}/search"),
+    _of(HYPERVISOR_SERVERS, ADMIN, "List the servers of nodes.", "GET /os-hypervisors/{pattern}/servers"),
     _of(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
     _of(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
     _of(EXTENSIONS, READER, "List extensions; there are none.", "GET /extensions"),

@@ -191,7 +191,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
     attributes: Document = {
         "host": server.host,
         "hypervisor_hostname": server.node,
-        "instance_name": f"sc-{server.body_uuid}",
+        "instance_name": instance_name(server),
     }
     if call.has(Since.SERVER_ATTRIBUTES):
         attributes |= {
@@ -206,6 +206,11 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
     if call.has(Since.HOST_STATUS):
         document["host_status"] = host_status
+
+
+def instance_name(server: Server) -> str:
+    """The name of the server's guest on its host."""
+    return f"sc-{server.body_uuid}"
 
 
 def reservation_id(batch_id: str) -> str:

@@ -163,7 +163,7 @@ class Services:
     def _agent(self, agent: SeenService, zones: Mapping[str, str], call: Call) -> dict[str, Any]:
         service = agent.service
         entry = {
-            "id": _id(service.uuid, call),
+            "id": service_id(service.uuid, call),
             "binary": COMPUTE,
             "host": service.host,
             "zone": zones.get(service.host, self._settings.default_availability_zone),
@@ -178,7 +178,7 @@ class Services:
         for process in found:
             if process.binary in BINARIES:
                 entry = {
-                    "id": _id(process.uuid, call),
+                    "id": service_id(process.uuid, call),
                     "binary": BINARIES[process.binary],
                     "host": process.host,
                     "zone": INTERNAL_ZONE,
@@ -234,6 +234,6 @@ def _not_compute(binary: str) -> errors.Invalid:
     return errors.Invalid(f"Updating a {binary} service is not supported. Only {COMPUTE} services can be updated.")
 
 
-def _id(uuid: str, call: Call) -> str | int:
-    """Before 2.53 a number, which no request takes."""
+def service_id(uuid: str, call: Call) -> str | int:
+    """How the service is named: before 2.53 by a number, which no request takes."""
     return uuid if call.has(Since.SERVICE_UUIDS) else zlib.crc32(uuid.encode()) >> 1

@@ -83,6 +83,12 @@ def read_all(tx: ApiTransaction) -> list[Inventory]:
     return [_inventory(row) for row in tx.execute(_ALL)]
 
 
+def numbers(tx: ApiTransaction) -> dict[tuple[str, str], int]:
+    """The id of each row, by host and node."""
+    rows = tx.execute(sa.select(inventories.c.host, inventories.c.node, inventories.c.id))
+    return {(host, node): key for host, node, key in rows}
+
+
 def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> None:
     """Read all inventories and pass them to ``take`` page by page, with one page in memory at a time.
 

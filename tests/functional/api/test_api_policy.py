@@ -26,6 +26,7 @@ PARAMETERS = {
     "image_id": UUID,
     "service_id": UUID,
     "aggregate_id": "1",
+    "hypervisor_id": "1",
     "key": "k",
     "network": "n",
     "tag": "t",
