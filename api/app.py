@@ -16,6 +16,7 @@ from api.catalog import Catalog
 from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
+from api.extensions import Extensions
 from api.finding import Finder
 from api.flavor_access import FlavorAccess
 from api.flavor_specs import FlavorExtraSpecs
@@ -30,6 +31,7 @@ from api.middleware import Intake
 from api.openapi import OpenApi
 from api.operate import Operations
 from api.opts import ApiSettings
+from api.os_networks import ProjectNetworks, TenantNetworks
 from api.pace import RequestRateLimit
 from api.paths import Paths
 from api.policies import PUBLIC
@@ -50,7 +52,7 @@ from api.services import Services
 from api.silence import Silences
 from api.status import Status
 from api.usage import TenantUsage
-from api.versions import ComputeVersion, Extensions, IdentityVersion, NoImages, Versions
+from api.versions import ComputeVersion, IdentityVersion, NoImages, Versions
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
@@ -103,9 +105,21 @@ def make_app(
     faults.install(app)
     add = partial(paths.add, app)
     add("/", Versions(), get=PUBLIC)
-    add("/v2.1", ComputeVersion(), get=PUBLIC)
+    version = ComputeVersion()
+    add("/v2", version, "v2", get=PUBLIC)
+    add("/v2.0", Versions(), "choices", get=PUBLIC)
+    add("/v2.1", version, get=PUBLIC)
+    add("/v2.1/versions/{version_id}", version, "one", get=PUBLIC)
     add("/identity/v3", IdentityVersion(), get=PUBLIC)
-    add("/v2.1/extensions", Extensions(), get=may.EXTENSIONS)
+    extensions = Extensions(lambda needs: needs.removeprefix("action ") in server_actions.names or paths.serves(needs))
+    add("/v2.1/extensions", extensions, get=may.EXTENSIONS)
+    add("/v2.1/extensions/{alias}", extensions, "one", get=may.EXTENSIONS)
+    networks = ProjectNetworks(catalog)
+    add("/v2.1/os-networks", networks, get=may.NETWORK_LIST)
+    add("/v2.1/os-networks/{network_id}", networks, "one", get=may.NETWORK_SHOW)
+    tenant_networks = TenantNetworks(catalog)
+    add("/v2.1/os-tenant-networks", tenant_networks, get=may.TENANT_NETWORK_LIST)
+    add("/v2.1/os-tenant-networks/{network_id}", tenant_networks, "one", get=may.TENANT_NETWORK_SHOW)
     add("/v2.1/images", NoImages(), get=may.IMAGES)
     add("/v2.1/images/detail", NoImages(), get=may.IMAGES)
     add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)

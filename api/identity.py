@@ -15,7 +15,21 @@ from objects import errors
 from objects.ids import checked_identifier
 
 PUBLIC_PATHS = frozenset(
-    {"/", "/v2.1", "/v2.1/", "/identity/v3", "/identity/v3/", "/image", "/image/", "/image/v2", "/image/v2/"},
+    {
+        "/",
+        "/v2",
+        "/v2/",
+        "/v2.0",
+        "/v2.0/",
+        "/v2.1",
+        "/v2.1/",
+        "/identity/v3",
+        "/identity/v3/",
+        "/image",
+        "/image/",
+        "/image/v2",
+        "/image/v2/",
+    },
 )
 """Version documents, which clients read without a token. Compared exactly."""
 

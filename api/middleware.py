@@ -16,11 +16,14 @@ from api.not_served import COLLECTIONS
 from api.opts import ApiSettings
 from api.policies import ADMIN
 from api.policy import PolicyRules
-from api.validation import UNSAFE
+from api.validation import COMPUTE_MEDIA_TYPE, UNSAFE
 from objects import errors, text
 from objects.context import RequestContext
 from objects.ids import checked_identifier
 from service import logs, metrics
+
+LEGACY = "/v2/"
+"""What begins with it is served as 2.1, whatever version the headers select."""
 
 
 class Intake:
@@ -40,11 +43,14 @@ class Intake:
         if req.context.is_head:
             req.method = "GET"  # until the answer is ready; its body is then dropped
         _check_texts(req)
+        is_legacy = req.path.startswith(LEGACY)
+        if is_legacy:
+            req.path = f"/v2.1/{req.path.removeprefix(LEGACY)}"
         in_path = _take_project(req)
         caller = self._identity.caller(req, in_path)
         rights = self._policy.rights(caller)
         version = microversions.MINIMUM
-        if req.path.startswith("/v2.1"):
+        if req.path.startswith("/v2.1") and not is_legacy:
             version = _version(req)
         req.context.call = Call(
             context=RequestContext(
@@ -60,6 +66,8 @@ class Intake:
     def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         if req.context.get("is_head"):
             req.method = "HEAD"
+        if resp.content_type == falcon.MEDIA_JSON and COMPUTE_MEDIA_TYPE in (req.get_header("Accept") or ""):
+            resp.content_type = req.client_prefers((falcon.MEDIA_JSON, COMPUTE_MEDIA_TYPE)) or falcon.MEDIA_JSON
         request_id = str(req.context.get("request_id", ""))
         resp.set_header("x-openstack-request-id", request_id)
         if began := req.context.get("began"):

@@ -189,9 +189,9 @@ def template(path: str) -> str | None:
     return next((_IN_PARTS[found] for found in candidates if found in _IN_PARTS), None)
 
 
-def known_route(method: str, route: str) -> KnownOperation | None:
-    """What the Compute API has at a route of the application such as ``/v2.1/servers/{server_id}``; None: nothing."""
-    return ROUTES.get((method, re.sub(r"\{[^}]*\}", "{}", route.removeprefix("/v2.1"))))
+def template_of_route(route: str) -> str:
+    """A route of the application such as ``/v2.1/servers/{server_id}``, written as in ``ROUTES``."""
+    return re.sub(r"\{[^}]*\}", "{}", route.removeprefix("/v2.1"))
 
 
 def check(what: str, known: KnownOperation | None, version: Version) -> None:

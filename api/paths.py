@@ -39,7 +39,14 @@ class Paths:
         app.add_route(path, resource, **({"suffix": suffix} if suffix else {}))
         self.rules |= {(method.upper(), path): rule for method, rule in rules.items()}
         self.handlers |= {(method.upper(), path): getattr(resource, f"on_{method}{ending}") for method in rules}
-        self.known |= {(method.upper(), path): not_served.known_route(method.upper(), path) for method in rules}
+        self.known |= {
+            (method.upper(), path): not_served.ROUTES.get((method.upper(), not_served.template_of_route(path))) for method in rules
+        }
+
+    def serves(self, operation: str) -> bool:
+        """Whether a route of the Compute API is served, written as ``METHOD /path`` like the keys of ``not_served.ROUTES``."""
+        wanted, template = operation.split(" ")
+        return any(method == wanted and not_served.template_of_route(path) == template for method, path in self.rules)
 
     def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Raises errors.Forbidden, errors.NotFound for a version without this operation, and what ``not_served.refuse`` does.

@@ -155,6 +155,10 @@ HYPERVISOR_SERVERS = HYPERVISORS + "servers"
 ZONES = "os_compute_api:os-availability-zone:list"
 ZONES_DETAIL = "os_compute_api:os-availability-zone:detail"
 EXTENSIONS = "os_compute_api:extensions"
+NETWORK_LIST = "os_compute_api:os-networks:list"
+NETWORK_SHOW = "os_compute_api:os-networks:show"
+TENANT_NETWORK_LIST = "os_compute_api:os-tenant-networks:list"
+TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
@@ -311,7 +315,11 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HYPERVISOR_SERVERS, ADMIN, "List the servers of nodes.", "GET /os-hypervisors/{pattern}/servers"),
     _of(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
     _of(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
-    _of(EXTENSIONS, READER, "List extensions; there are none.", "GET /extensions"),
+    _of(EXTENSIONS, READER, "List and show extensions.", "GET /extensions", "GET /extensions/{alias}"),
+    _of(NETWORK_LIST, READER, "List the networks that the project may use.", "GET /os-networks"),
+    _of(NETWORK_SHOW, READER, "Show a network that the project may use.", "GET /os-networks/{network_id}"),
+    _of(TENANT_NETWORK_LIST, READER, "List the networks that the project may use, in short.", "GET /os-tenant-networks"),
+    _of(TENANT_NETWORK_SHOW, READER, "Show a network that the project may use, in short.", "GET /os-tenant-networks/{network_id}"),
     _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
     _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),

@@ -62,12 +62,12 @@ def _check_names(req: falcon.Request, call: Call) -> None:
 
 
 def _project(req: falcon.Request, call: Call) -> str | None:
-    named = filters.value_of(req, "project_id")
-    if not (boolean(req, "all_tenants") or (named and call.may(policies.ALL_TENANTS))):
+    """The project to list; None: all. Without all_tenants it is the caller's own, as in the Compute API, whichever one is named."""
+    if not boolean(req, "all_tenants"):
         return call.context.project_id
     if not call.may(policies.ALL_TENANTS):
         raise errors.Forbidden("all_tenants: only an administrator may list the servers of all projects")
-    return named or None
+    return filters.value_of(req, "project_id")
 
 
 def _phases(req: falcon.Request, call: Call) -> frozenset[str] | None:

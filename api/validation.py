@@ -19,6 +19,9 @@ from objects.quota import UNLIMITED
 
 _Handler = TypeVar("_Handler", bound=Callable[..., None])
 
+COMPUTE_MEDIA_TYPE = "application/vnd.openstack.compute+json"
+"""Another name for JSON: clients may send it, and get it if they prefer it."""
+
 _SECRET = frozenset({"user_data", "metadata", "adminPass", "personality"})
 """Fields whose value is not repeated in a message."""
 
@@ -37,9 +40,9 @@ _QUOTED_LENGTH = 80
 
 def read_body(req: falcon.Request, limit: int) -> dict[str, Any]:
     """The body as JSON. Raises errors.Invalid, or falcon's errors for a body too large or of another media type."""
-    # Required, not guessed: a web page can make a browser post anything to this machine, except with the JSON media type.
+    # Required, not guessed: a web page can make a browser post anything to this machine, except with these media types.
     kind = (req.content_type or "").split(";")[0].strip().lower()
-    if kind != falcon.MEDIA_JSON:
+    if kind not in (falcon.MEDIA_JSON, COMPUTE_MEDIA_TYPE):
         raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:40]!r} is not application/json")
     raw = req.bounded_stream.read(limit + 1)
     if len(raw) > limit:

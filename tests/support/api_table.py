@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from api.microversions import Version, text
-from api.not_served import FIRST, ROUTES, SERVER_ACTIONS
+from api.not_served import FIRST, ROUTES, SERVER_ACTIONS, template_of_route
 from api.server_actions import ServerActions
 from tests.support.api import Front
 from tests.support.routes import routes_of
@@ -28,7 +28,7 @@ def rewritten(document: str, front: Front) -> str:
 
 def served_routes(front: Front) -> set[tuple[str, str]]:
     """By method and path, written as in ``ROUTES``."""
-    return {(method, re.sub("{[^}]*}", "{}", route.removeprefix("/v2.1"))) for method, route in routes_of(front.app)}
+    return {(method, template_of_route(route)) for method, route in routes_of(front.app)}
 
 
 def routes(front: Front) -> Iterator[str]:

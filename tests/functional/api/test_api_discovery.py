@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from pathlib import Path
 import falcon.testing
 import pytest
 
+from api.extensions import EXTENSIONS
 from api.main import build_app
 from api.microversions import MAXIMUM, text
+from api.not_served import ROUTES, SERVER_ACTIONS
 from api.opts import ApiSettings
 from db.sql.engine import Database
-from tests.support.api import TENANT, Front
+from tests.support.api import IMAGE, TENANT, Front
 
 
 @pytest.fixture
@@ -25,20 +28,79 @@ def front(tmp_path: Path) -> Iterator[Front]:
 
 
 def test_clients_find_the_versions(front: Front) -> None:
-    """At the root, at /v2.1 with or without a slash, and an identity document for those who ask for one."""
-    (version,) = front.get("/").json["versions"]
-    assert (version["id"], version["status"], version["min_version"], version["version"]) == (
-        "v2.1",
-        "CURRENT",
-        "2.1",
-        text(MAXIMUM),
-    )
+    """At the root, at each version with or without a slash, and an identity document for those who ask for one."""
+    legacy, version = front.get("/").json["versions"]
+    assert (legacy["id"], legacy["status"], legacy["min_version"], legacy["version"]) == ("v2.0", "SUPPORTED", "", "")
+    newest = text(MAXIMUM)
+    assert (version["id"], version["status"], version["min_version"], version["version"]) == ("v2.1", "CURRENT", "2.1", newest)
     assert version["links"] == [{"rel": "self", "href": "http://falconframework.org/v2.1/"}]
-    for path in ("/v2.1", "/v2.1/"):
-        assert front.get(path).json["version"]["links"] == version["links"]
+    for path in ("/v2.1", "/v2.1/", "/v2.1/versions/v2.1"):
+        assert front.get(path).json["version"] == version | {"media-types": [media("2.1")]}
+    for path in ("/v2", "/v2/", "/v2.1/versions/v2.0"):
+        assert front.get(path).json["version"] == legacy | {"media-types": [media("2")]}
+    assert front.get("/v2.1/versions/v3").status_code == 404
+    choices = front.get("/v2.0")
+    assert choices.status_code == 300
+    assert [(each["id"], each["media-types"]) for each in choices.json["choices"]] == [
+        ("v2.0", [media("2")]),
+        ("v2.1", [media("2.1")]),
+    ]
     for path in ("/identity/v3", "/identity/v3/"):
         assert front.get(path).json["version"]["id"].startswith("v3")
-    assert front.get("/v2.1/extensions").json == {"extensions": []}
+
+
+def media(version: str) -> dict[str, str]:
+    return {"base": "application/json", "type": f"application/vnd.openstack.compute+json;version={version}"}
+
+
+def test_a_head_has_the_headers_of_a_get(front: Front) -> None:
+    for path in ("/", "/v2.1", "/v2.1/servers"):
+        answer = front.client.simulate_head(path)
+        assert (answer.status_code, answer.text) == (200, "")
+        assert answer.headers["content-type"] == "application/json"
+
+
+def test_the_legacy_version_is_2_1(front: Front) -> None:
+    """Whatever the headers select."""
+    uuid = front.boot(headers=TENANT)
+    for path in (f"/v2/servers/{uuid}", f"/v2/p1/servers/{uuid}"):
+        answer = front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.53"})
+        assert answer.json == front.get(f"/v2.1{path.removeprefix('/v2')}", TENANT).json
+
+
+def test_the_compute_media_type_is_json(front: Front) -> None:
+    """Clients may send it, and get it if they prefer it, in errors too."""
+    vendor = "application/vnd.openstack.compute+json"
+    server = {"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE}}
+    answer = front.client.simulate_post("/v2.1/servers", headers=TENANT | {"Content-Type": vendor}, body=json.dumps(server))
+    assert (answer.status_code, answer.headers["content-type"]) == (202, "application/json")
+    for accept, expected in (
+        (vendor, vendor),
+        (f"{vendor};q=0.5, application/json", "application/json"),
+        (f"application/json;q=0.1, {vendor}", vendor),
+        (f"{vendor};q=x", "application/json"),
+        ("text/html", "application/json"),
+    ):
+        for path in ("/v2.1/servers", "/v2.1/servers/nobody"):
+            answer = front.get(path, TENANT | {"Accept": accept})
+            assert answer.headers["content-type"] == expected
+            assert answer.json
+
+
+def test_extensions_are_what_is_served(front: Front) -> None:
+    listed = {each["alias"]: each for each in front.get("/v2.1/extensions", TENANT).json["extensions"]}
+    assert {"os-keypairs", "os-lock-server", "OS-SCH-HNT"} < listed.keys()
+    assert not {"os-volumes", "os-baremetal-nodes"} & listed.keys()
+    assert front.get("/v2.1/extensions/os-keypairs", TENANT).json == {"extension": listed["os-keypairs"]}
+    assert front.get("/v2.1/extensions/os-volumes", TENANT).status_code == 404
+
+
+def test_what_extensions_need_is_in_the_table() -> None:
+    for extension in EXTENSIONS:
+        if extension.needs.startswith("action "):
+            assert extension.needs.removeprefix("action ") in SERVER_ACTIONS
+        elif extension.needs:
+            assert tuple(extension.needs.split(" ")) in ROUTES
 
 
 @pytest.mark.parametrize(
@@ -167,5 +229,5 @@ def test_links_can_name_a_public_endpoint(front: Front) -> None:
     app = build_app(
         ApiSettings(public_endpoint="https://cloud.example/", noauth_anywhere=True), front.registry, front.database, front.bus
     )
-    links = falcon.testing.TestClient(app).simulate_get("/").json["versions"][0]["links"]
-    assert links == [{"rel": "self", "href": "https://cloud.example/v2.1/"}]
+    versions = falcon.testing.TestClient(app).simulate_get("/").json["versions"]
+    assert [each["links"][0]["href"] for each in versions] == ["https://cloud.example/v2/", "https://cloud.example/v2.1/"]

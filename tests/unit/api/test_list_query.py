@@ -53,9 +53,12 @@ def test_all_tenants_is_for_administrators(query: str) -> None:
 
 
 def test_another_project_is_for_administrators() -> None:
-    """Others get their own, whatever they ask for."""
-    assert asked("tenant_id=p2").project_id == "p2"
+    """Who says all_tenants, that is. Without that word everyone gets the own project."""
+    assert asked("all_tenants=1&tenant_id=p2").project_id == "p2"
     assert asked("all_tenants=1&project_id=p2").project_id == "p2"
+    assert asked("tenant_id=p2").project_id == "p1"
+    assert asked("project_id=p2").project_id == "p1"
+    assert asked("tenant_id=p2", admin=False).project_id == "p1"
     assert asked("project_id=p2", admin=False).project_id == "p1"
     assert asked("all_tenants=0").project_id == "p1"
 
