@@ -98,7 +98,8 @@ class Acceptor:
         ]
         began = time.time()
         deadline = self._database.now() + self._settings.build_timeout
-        admission = Admission(limits=self._limits.of_servers(), at_least=least)
+        most = self._limits.of(spec.project_id)["server_group_members"]
+        admission = Admission(limits=self._limits.of_servers(), at_least=least, group_members=most)
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
         if key is None:
             accepted, kept = self._group_commit(arrival), None
@@ -215,7 +216,7 @@ class Acceptor:
             raise errors.Invalid(f"{field}.group: a server can be in one group only")
         group = self._catalog.group(references[0], call)
         if group is None:
-            raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found")
+            raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found; give its UUID")
         return group
 
 

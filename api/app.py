@@ -43,6 +43,7 @@ from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.server_actions import Locks, ServerActions
 from api.server_addresses import ServerAddresses
 from api.server_edits import ServerEdits
+from api.server_groups import ServerGroups
 from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
 from api.server_tags import Tags
@@ -200,6 +201,9 @@ def make_app(
     keypairs = KeyPairs(settings, database, limits)
     add("/v2.1/os-keypairs", keypairs, get=may.KEYPAIR_LIST, post=may.KEYPAIR_CREATE)
     add("/v2.1/os-keypairs/{name}", keypairs, "one", get=may.KEYPAIR_SHOW, delete=may.KEYPAIR_DELETE)
+    groups = ServerGroups(settings, database, limits)
+    add("/v2.1/os-server-groups", groups, get=may.GROUP_LIST, post=may.GROUP_CREATE)
+    add("/v2.1/os-server-groups/{group_id}", groups, "one", get=may.GROUP_SHOW, delete=may.GROUP_DELETE)
     add("/v2.1/limits", ProjectLimits(database, limits), get=may.LIMITS)
     usage = TenantUsage(settings, database, silences)
     add("/v2.1/os-simple-tenant-usage", usage, get=may.USAGES)

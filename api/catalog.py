@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from api import policies
 from api.call import Call
@@ -29,11 +29,6 @@ class Offer(Object, frozen=True, kw_only=True):
     flavors_by_name: dict[str, Flavor]
     access: dict[str, frozenset[str]]
     zones: frozenset[str]
-
-
-class Groups(Object, frozen=True, kw_only=True):
-    by_uuid: dict[str, ServerGroup]
-    by_name: dict[tuple[str, str], ServerGroup]
 
 
 class Catalog:
@@ -71,7 +66,7 @@ class Catalog:
         return name in self._offer.get().zones
 
     def group(self, reference: str, call: Call) -> ServerGroup | None:
-        """A group of the caller's project by uuid or name; an administrator may name any group by its uuid."""
+        """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
         found = _find_group(self._groups.get(), reference, call)
         if found is None:
             self._groups.refresh()
@@ -98,9 +93,8 @@ def _load_offer(tx: ApiTransaction) -> Offer:
     )
 
 
-def _load_groups(tx: ApiTransaction) -> Groups:
-    every: Sequence[ServerGroup] = server_groups.list_all(tx)
-    return Groups(by_uuid={g.uuid: g for g in every}, by_name={(g.project_id, g.name): g for g in every})
+def _load_groups(tx: ApiTransaction) -> dict[str, ServerGroup]:
+    return {group.uuid: group for group in server_groups.list_all(tx)}
 
 
 def _load_networks(tx: ApiTransaction) -> dict[str, Network]:
@@ -119,8 +113,8 @@ def _was_given(flavor: Flavor, offer: Offer, call: Call) -> bool:
     return call.context.project_id in offer.access.get(flavor.flavor_id, frozenset())
 
 
-def _find_group(groups: Groups, reference: str, call: Call) -> ServerGroup | None:
-    group = groups.by_uuid.get(reference) or groups.by_name.get((call.context.project_id, reference))
+def _find_group(groups: Mapping[str, ServerGroup], reference: str, call: Call) -> ServerGroup | None:
+    group = groups.get(reference)
     if group is None or (group.project_id != call.context.project_id and not call.context.is_admin):
         return None
     return group

@@ -28,6 +28,8 @@ class Since(enum.Enum):
     LOCKED = (2, 9)
     KEYPAIR_USERS = (2, 10)  # administrators name other users
     FORCED_DOWN = (2, 11)  # of services
+    GROUP_OWNERS = (2, 13)  # of server groups: project and user
+    SOFT_GROUPS = (2, 15)  # policies that are preferences
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
@@ -54,6 +56,7 @@ class Since(enum.Enum):
     FLAVOR_EXTRA_SPECS = (2, 61)  # flavors show them
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served
+    GROUP_RULES = (2, 64)  # a server group has one policy with rules, and no metadata
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
     FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only

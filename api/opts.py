@@ -212,6 +212,25 @@ KEY_PAIRS = cfg.IntOpt(
     "key_pairs", default=100, min=UNLIMITED, max=INT32_MAX, mutable=True, help="Maximum key pairs of a user; -1: no limit."
 )
 
+SERVER_GROUPS = cfg.IntOpt(
+    "server_groups",
+    default=UNLIMITED,
+    min=UNLIMITED,
+    max=INT32_MAX,
+    mutable=True,
+    help="Maximum server groups of a project that its users create; -1: no limit.",
+)
+SERVER_GROUP_MEMBERS = cfg.IntOpt(
+    "server_group_members",
+    default=UNLIMITED,
+    min=UNLIMITED,
+    max=INT32_MAX,
+    mutable=True,
+    help="Maximum servers of a server group when servers are booted into it; -1: no limit.",
+)
+USER_QUOTAS = (KEY_PAIRS, SERVER_GROUPS, SERVER_GROUP_MEMBERS)
+"""Quotas that a project cannot have of its own."""
+
 
 class ApiSettings(Object, frozen=True, kw_only=True):
     """The options as a frozen record. Times in seconds, sizes in bytes."""
@@ -246,6 +265,8 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     service_down_time: float = 60.0
     quota: QuotaLimits = QuotaLimits()
     key_pairs: int = 100
+    server_groups: int = UNLIMITED
+    server_group_members: int = UNLIMITED
     policy_files: tuple[str, ...] = ()
     images_folder: str = ""
     consoles: ConsoleUrls = ConsoleUrls()
@@ -253,13 +274,13 @@ class ApiSettings(Object, frozen=True, kw_only=True):
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For the generator of the sample configuration."""
-    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, [*QUOTAS, KEY_PAIRS]), (POLICY_GROUP, list(POLICY))]
+    return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, [*QUOTAS, *USER_QUOTAS]), (POLICY_GROUP, list(POLICY))]
 
 
 def settings(conf: cfg.ConfigOpts) -> ApiSettings:
     """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
-    conf.register_opt(KEY_PAIRS, group=QUOTA_GROUP)
+    conf.register_opts(USER_QUOTAS, group=QUOTA_GROUP)
     group = conf[GROUP]
     values: dict[str, Any] = {option.dest: group[option.dest] for option in OPTIONS}
     zone = group.default_availability_zone
@@ -273,7 +294,7 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "allowed_hosts": tuple(group.allowed_hosts),
         "trusted_proxies": tuple(group.trusted_proxies),
         "quota": default_limits(conf),
-        "key_pairs": conf[QUOTA_GROUP].key_pairs,
+        **{option.dest: conf[QUOTA_GROUP][option.dest] for option in USER_QUOTAS},
         "policy_files": policy_files(conf),
         "images_folder": images_opts.folder(conf),
         "consoles": console_opts.urls(conf),

@@ -123,6 +123,12 @@ KEYPAIR_CREATE = KEYPAIRS + "create"
 KEYPAIR_DELETE = KEYPAIRS + "delete"
 LIMITS = "os_compute_api:limits"
 OTHER_LIMITS = "os_compute_api:limits:other_project"
+GROUPS = "os_compute_api:os-server-groups:"
+GROUP_LIST = GROUPS + "index"
+GROUP_LIST_ALL = GROUP_LIST + ":all_projects"
+GROUP_SHOW = GROUPS + "show"
+GROUP_CREATE = GROUPS + "create"
+GROUP_DELETE = GROUPS + "delete"
 SERVICES = "os_compute_api:os-services:list"
 SERVICE_UPDATE = "os_compute_api:os-services:update"
 USAGES = "os_compute_api:os-simple-tenant-usage:list"
@@ -286,6 +292,11 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(KEYPAIR_DELETE, USER_MEMBER, "Delete a user's key pair.", "DELETE /os-keypairs/{name}"),
     _of(LIMITS, READER, "Show the own project's limits.", "GET /limits"),
     _of(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
+    _of(GROUP_LIST, READER, "List server groups.", "GET /os-server-groups"),
+    _of(GROUP_LIST_ALL, ADMIN, "List server groups of all projects.", "GET /os-server-groups?all_projects=1"),
+    _of(GROUP_SHOW, READER, "Show a server group.", "GET /os-server-groups/{server_group_id}"),
+    _of(GROUP_CREATE, MEMBER, "Create a server group.", "POST /os-server-groups"),
+    _of(GROUP_DELETE, MEMBER, "Delete a server group; its servers stay.", "DELETE /os-server-groups/{server_group_id}"),
     _of(SERVICES, ADMIN, "List services.", "GET /os-services"),
     _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
     _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),

@@ -42,8 +42,13 @@ class LimitsInForce:
 
 def configured(settings: ApiSettings) -> dict[str, int]:
     """The limits of the configuration, by the Compute API's names; what does not exist here is unlimited."""
-    known = {"metadata_items": METADATA_ITEMS_LIMIT, "key_pairs": settings.key_pairs}
-    further = dict.fromkeys((*INJECTED_QUOTAS, *NETWORK_QUOTAS, "server_groups", "server_group_members"), UNLIMITED)
+    known = {
+        "metadata_items": METADATA_ITEMS_LIMIT,
+        "key_pairs": settings.key_pairs,
+        "server_groups": settings.server_groups,
+        "server_group_members": settings.server_group_members,
+    }
+    further = dict.fromkeys((*INJECTED_QUOTAS, *NETWORK_QUOTAS), UNLIMITED)
     return further | known | msgspec.structs.asdict(settings.quota)
 
 

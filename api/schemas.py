@@ -8,6 +8,7 @@ from typing import Any
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
 from objects.base import INT32_MAX, INT64_MAX
 from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH
+from objects.group import GroupPolicy
 from objects.keypair import KeyType
 from objects.quota import RESOURCES
 
@@ -355,6 +356,24 @@ def remote_console(version: Version) -> Schema:
 def console_action(*types: str) -> Versions:
     """The value of an action that asks for a console of one of these types."""
     return _versions(((2, 1), {"type": {"enum": list(types)}}), required=["type"])
+
+
+SERVER_GROUP_CHANGES: tuple[Version, ...] = ((2, 1), Since.SOFT_GROUPS.value, Since.GROUP_RULES.value)
+"""Versions that changed the body of a new server group."""
+
+_POSITIVE: Schema = {"type": ["integer", "string"], "pattern": r"^0*[1-9][0-9]{0,8}\Z", "minimum": 1, "maximum": INT32_MAX}
+
+
+def server_group(version: Version) -> Schema:
+    """The body of ``POST /os-server-groups``."""
+    policy: Schema = {"enum": [str(each) for each in GroupPolicy if each.strict or Since.SOFT_GROUPS.holds(version)]}
+    properties: dict[str, Schema] = {"name": _NAME}
+    if Since.GROUP_RULES.holds(version):
+        properties |= {"policy": policy, "rules": _object({"max_server_per_host": _POSITIVE})}
+    else:
+        properties["policies"] = {"type": "array", "items": policy, "minItems": 1, "maxItems": 1}
+    required = ["name", "policy" if Since.GROUP_RULES.holds(version) else "policies"]
+    return _required("server_group", _object(properties) | {"required": required})
 
 
 def action(name: str, value: Schema) -> Schema:

@@ -111,12 +111,12 @@ class GroupDelete(Admin):
 
 
 def _find(tx: ApiTransaction, reference: str, project_id: str | None) -> ServerGroup:
-    """By UUID, or by a name that only one project has. Raises NotFound, and Conflict for a name of several."""
+    """By UUID, or by a name that only one group has. Raises NotFound, and Conflict for a name of several."""
     found = [group for group in server_groups.list_all(tx, project_id) if reference in (group.uuid, group.name)]
     if not found:
         raise errors.NotFound(f"Server group '{reference}' not found")
     if len(found) > 1:
-        raise errors.Conflict(f"Several projects have a server group '{reference}': give its UUID, or --project")
+        raise errors.Conflict(f"Several server groups are named '{reference}': give a UUID, or --project if they are of several")
     return found[0]
 
 

@@ -91,7 +91,7 @@ class ServerBoot(HttpCommand, Lister):
             "--all-or-nothing", action="store_true", help="if one of them fails before all are ACTIVE, roll the others back"
         )
         parser.add_argument("--zone", help="availability zone; zone:host:node forces a host")
-        parser.add_argument("--group", help="server group, by uuid or name")
+        parser.add_argument("--group", help="uuid of a server group")
         parser.add_argument(
             "--hint", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="scheduler hint; may be repeated"
         )

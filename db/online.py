@@ -33,7 +33,7 @@ class Migration(NamedTuple):
 MIGRATIONS: tuple[Migration, ...] = (
     # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
     Migration("charge-older-servers", "api", quotas.unmeasured, quotas.charge_unmeasured),
-    # since API schema 0013: specs written by a process of an older release since
+    # since API schemas 0013 and 0023 (server groups): specs written by a process of an older release since
     Migration("index-request-specs", "api", spec_fields.unfilled, spec_fields.fill),
 )
 

@@ -55,11 +55,12 @@ class Quota(Object, frozen=True, kw_only=True):
 class Admission(Object, frozen=True, kw_only=True):
     """The terms for admitting a batch: the default limits of a project, and the minimum number of servers.
 
-    ``at_least`` None: all servers or none.
+    ``at_least`` None: all servers or none. ``group_members``: the most that the batch's server group may have.
     """
 
     limits: QuotaLimits = QuotaLimits()
     at_least: int | None = None
+    group_members: int = UNLIMITED
 
 
 ANY = Admission()

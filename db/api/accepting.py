@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import addresses, batches, quotas, spec_fields
+from db.api import addresses, batches, quotas, server_groups, spec_fields
 from db.api.tables import build_requests, client_tokens, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -92,6 +92,7 @@ def accept(
         servers = _cut(tx, spec, servers, count)
         if ports:
             addresses.give_back(tx, [server.uuid for server in arrival.servers[count:]], now)
+    _refuse_crowds(tx, [arrival])
     return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
 
 
@@ -108,7 +109,14 @@ def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> 
     for project_id, some in sorted(projects.items()):
         more = [QuotaUsage.of(arrival.spec.flavor, len(arrival.servers)) for arrival in some]
         quotas.charge_all(tx, project_id, more, some[0].admission.limits)
+    _refuse_crowds(tx, arrivals)
     return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
+
+
+def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
+    """Raises errors.OverQuota if a server group has too many members now. Batches at the same moment may exceed the limit."""
+    groups = [arrival.spec.group.uuid for arrival in arrivals if arrival.spec.group is not None]
+    server_groups.refuse_crowds(tx, groups, arrivals[0].admission.group_members)
 
 
 def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> None:

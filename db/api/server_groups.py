@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,43 +10,93 @@ import sqlalchemy as sa
 
 from db.api import epochs
 from db.api.epochs import Epoch
-from db.api.tables import server_groups
-from db.sql import named
+from db.api.tables import instance_mappings, request_specs, server_groups
+from db.sql import clock, dialect, named
 from db.sql.connection import ApiTransaction
+from objects import errors
 from objects.group import GroupPolicy, ServerGroup
+from objects.quota import UNLIMITED
+
+_C, _M, _S = server_groups.c, instance_mappings.c, request_specs.c
+_FIELDS = ServerGroup.__struct_fields__
+_COUNT = sa.select(sa.func.count()).select_from(server_groups).where(_C.project_id == sa.bindparam("project"))
+_SERVER = sa.func.coalesce(_M.server_uuid, _M.instance_uuid)
+_OF_GROUPS = sa.and_(
+    _S.group_uuid.in_(dialect.uuids()), _M.batch_id == _S.batch_id, _M.deleted == sa.false(), _M.hidden == sa.false()
+)
+_MEMBERS = sa.select(_S.group_uuid, _SERVER.label("server")).where(_OF_GROUPS).order_by(_M.created_at, _M.launch_index, _SERVER)
+_SIZES = sa.select(_S.group_uuid, sa.func.count().label("size")).where(_OF_GROUPS).group_by(_S.group_uuid)
 
 
-def create(tx: ApiTransaction, group: ServerGroup) -> None:
-    """Add a group. Raises Conflict if its uuid, or its name within its project, is taken."""
-    named.insert(tx, server_groups, _values(group), f"Server group '{group.name}'")
+def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED) -> None:
+    """Add a group; ``limit``: the most that its project may have. Creates at the same moment may exceed it by their number.
+
+    Raises Conflict if its uuid is taken, and OverQuota.
+    """
+    if limit != UNLIMITED and count(tx, group.project_id) >= limit:
+        raise errors.OverQuota("Quota exceeded, too many server groups.")
+    named.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
+
+
+def count(tx: ApiTransaction, project_id: str) -> int:
+    """The number of groups of a project."""
+    return int(tx.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGroup]:
     """The groups of one project or of all, by name."""
-    query = sa.select(server_groups).order_by(server_groups.c.name, server_groups.c.uuid)
+    query = sa.select(server_groups).order_by(_C.name, _C.uuid)
     if project_id is not None:
-        query = query.where(server_groups.c.project_id == project_id)
+        query = query.where(_C.project_id == project_id)
     return [_group(row) for row in tx.execute(query)]
 
 
 def exists(tx: ApiTransaction, uuid: str) -> bool:
-    return tx.execute(sa.select(server_groups.c.uuid).where(server_groups.c.uuid == uuid)).first() is not None
+    return tx.execute(sa.select(_C.uuid).where(_C.uuid == uuid)).first() is not None
+
+
+def page(tx: ApiTransaction, project_id: str | None, limit: int, offset: int = 0) -> list[ServerGroup]:
+    """At most ``limit`` groups of one project or of all, the oldest first, without the first ``offset``."""
+    query = sa.select(server_groups).order_by(_C.created_at, _C.uuid).limit(limit).offset(offset)
+    if project_id is not None:
+        query = query.where(_C.project_id == project_id)
+    return [_group(row) for row in tx.execute(query)]
+
+
+def get(tx: ApiTransaction, uuid: str) -> ServerGroup:
+    """Raises NotFound, with the Compute API's message."""
+    row = tx.execute(sa.select(server_groups).where(_C.uuid == uuid)).one_or_none()
+    if row is None:
+        raise errors.NotFound(f"Instance group {uuid[:255]} could not be found.")
+    return _group(row)
+
+
+def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
+    """The servers of each of these groups that are not deleted, the oldest first. Queued servers and those in ERROR count."""
+    found: dict[str, list[str]] = {uuid: [] for uuid in uuids}
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        for row in tx.execute(_MEMBERS, {"uuids": sorted(uuids[start : start + dialect.IN_LIST_SIZE])}):
+            found[row.group_uuid].append(row.server)
+    return found
+
+
+def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int) -> None:
+    """Raise OverQuota if one of these groups has more than ``limit`` servers, after they were added in this transaction."""
+    if uuids and limit != UNLIMITED and any(row.size > limit for row in tx.execute(_SIZES, {"uuids": sorted(set(uuids))})):
+        raise errors.OverQuota("Quota exceeded, too many servers in group")
 
 
 def update(tx: ApiTransaction, group: ServerGroup) -> None:
-    """Rename the group. Policy and project never change, because members were placed by them.
-
-    Raises NotFound, and Conflict if the name is taken.
-    """
-    statement = sa.update(server_groups).where(server_groups.c.uuid == group.uuid)
+    """Rename the group. Policy and project never change, because members were placed by them. Raises NotFound."""
+    statement = sa.update(server_groups).where(_C.uuid == group.uuid)
     named.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
     """Delete the group; its members stay, without a policy. Raises NotFound."""
-    named.delete(tx, sa.delete(server_groups).where(server_groups.c.uuid == uuid), f"Server group '{uuid}'")
+    named.delete(tx, sa.delete(server_groups).where(_C.uuid == uuid), f"Server group '{uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 
@@ -54,4 +105,4 @@ def _values(group: ServerGroup) -> dict[str, Any]:
 
 
 def _group(row: sa.Row[Any]) -> ServerGroup:
-    return ServerGroup(**{**row._mapping, "policy": GroupPolicy(row.policy)})
+    return ServerGroup(**{name: row._mapping[name] for name in _FIELDS} | {"policy": GroupPolicy(row.policy)})

@@ -19,6 +19,8 @@ from objects.spec import RequestSpec, ServerProperties
 
 _UNREADABLE = ""
 """The flavor of a spec that cannot be decoded. NULL means that a release without these columns wrote the row."""
+_NO_GROUP = ""
+"""The server group of a spec without one. NULL means that a release without this column wrote the row."""
 
 
 # -- written with the spec ---------------------------------------------------------------------------------------------------
@@ -33,6 +35,7 @@ def columns(spec: RequestSpec | None) -> dict[str, Any]:
         "key_name": _fit(asked.key_name) if asked is not None else None,
         "config_drive": asked is not None and asked.config_drive,
         "description": _fit(asked.description) if asked is not None else None,
+        "group_uuid": (_fit(spec.group.uuid) if spec is not None and spec.group is not None else None) or _NO_GROUP,
     }
 
 
@@ -89,7 +92,7 @@ def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> None:
 
 # -- filling rows of older releases ------------------------------------------------------------------------------------------
 
-_UNFILLED = request_specs.c.flavor_id.is_(None)
+_UNFILLED = sa.or_(request_specs.c.flavor_id.is_(None), request_specs.c.group_uuid.is_(None))
 _FILL = (
     sa.update(request_specs)
     .where(request_specs.c.batch_id == sa.bindparam("batch"))

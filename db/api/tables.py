@@ -87,7 +87,8 @@ server_groups = table(
     sa.Column("user_id", Name, nullable=False, default=""),
     sa.Column("policy", sa.String(32), nullable=False),
     sa.Column("max_server_per_host", sa.Integer, nullable=False, default=1),
-    sa.UniqueConstraint("project_id", "name"),
+    sa.Column("created_at", Time, nullable=False, server_default=sa.text("0")),
+    sa.Index("ix_server_groups_project_id", "project_id"),
 )
 
 keypairs = table(
@@ -168,6 +169,7 @@ request_specs = table(
     sa.Column("key_name", Name),
     sa.Column("config_drive", sa.Boolean),
     sa.Column("description", Name),
+    sa.Column("group_uuid", Name, index=True),  # NULL: an older release wrote the row; empty: no server group
 )
 
 request_tags = table(

@@ -68,6 +68,14 @@ def drop_column(table: str, name: str) -> None:
         op.drop_column(table, name)
 
 
+def drop_unique(table: str, *columns: str) -> None:
+    """Drop the unique constraint of these columns, unless an interrupted run has dropped it. SQLite copies the table."""
+    name = f"uq_{table}_{'_'.join(columns)}"
+    if name in {constraint["name"] for constraint in sa.inspect(op.get_bind()).get_unique_constraints(table)}:
+        with op.batch_alter_table(table) as changes:
+            changes.drop_constraint(name, type_="unique")
+
+
 def _columns(table: str) -> set[str]:
     return {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}
 

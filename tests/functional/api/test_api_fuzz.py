@@ -95,6 +95,8 @@ PATHS = [
     "/v2.1/os-hypervisors/{}/uptime",
     "/v2.1/os-keypairs",
     "/v2.1/os-keypairs/{}",
+    "/v2.1/os-server-groups",
+    "/v2.1/os-server-groups/{}",
     "/v2.1/os-services",
     "/v2.1/os-services/{}",
     "/v2.1/os-simple-tenant-usage",

@@ -35,6 +35,7 @@ PARAMETERS = {
     "alias": "os-keypairs",
     "network_id": UUID,
     "version_id": "v2.1",
+    "group_id": UUID,
 }
 OPEN = {"/", "/v2", "/v2.0", "/v2.1/versions/{version_id}", "/v2.1", "/identity/v3", "/image", "/image/v2"}
 

@@ -296,11 +296,12 @@ def test_server_group_comes_back_as_it_was_given(database: Database) -> None:
     assert database.read(server_groups.list_all, "other") == []
 
 
-def test_server_group_name_is_unique_in_its_project(database: Database) -> None:
+def test_server_groups_may_have_one_name_and_each_its_uuid(database: Database) -> None:
     database.write(server_groups.create, GROUP)
-    text = "Server group 'web' already exists"
-    refuses(errors.Conflict, text, database.write, server_groups.create, msgspec.structs.replace(GROUP, uuid="g2"))
-    database.write(server_groups.create, msgspec.structs.replace(GROUP, uuid="g2", project_id="q"))
+    text = "Server group 'g1' already exists"
+    refuses(errors.Conflict, text, database.write, server_groups.create, msgspec.structs.replace(GROUP, name="other"))
+    database.write(server_groups.create, msgspec.structs.replace(GROUP, uuid="g2"))
+    assert [group.uuid for group in database.read(server_groups.page, GROUP.project_id, 9)] == ["g1", "g2"]
 
 
 def test_server_group_is_renamed_but_keeps_its_policy(database: Database) -> None:

@@ -14,9 +14,15 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
     """Tests and the all-in-one make Settings themselves, services read options: both must mean the same."""
     conf = config.load([], opts.list_opts(), files=[])
     assert opts.settings(conf) == opts.ApiSettings()
-    assert {option.dest for option in opts.OPTIONS} | {"quota", "key_pairs", "policy_files", "images_folder", "consoles"} == set(
-        opts.ApiSettings.__struct_fields__
-    )
+    assert {option.dest for option in opts.OPTIONS} | {
+        "quota",
+        "key_pairs",
+        "server_groups",
+        "server_group_members",
+        "policy_files",
+        "images_folder",
+        "consoles",
+    } == set(opts.ApiSettings.__struct_fields__)
     assert tuple(option.dest for option in opts.QUOTAS) == RESOURCES
 
 
