@@ -15,6 +15,7 @@ from api.microversions import MAXIMUM, Version, text
 from api.opts import ApiSettings
 from db import online
 from db.api.tables import request_specs, server_groups
+from db.cell import instances
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
@@ -197,6 +198,7 @@ def test_members_are_servers_that_are_not_deleted(front: Front) -> None:
     front.bury("no host")
     assert members(front, group) == [server, buried]
     assert front.delete(server, TENANT).status_code == 204
+    front.cell.write(instances.delete, [server], 1.0, None)
     front.destroyed(server)
     front.follow_feed()
     assert members(front, group) == [buried]

@@ -24,7 +24,9 @@ def upgrade() -> None:
     for name in ("flavor_id", "image_id", "key_name", "description"):
         add_column("request_specs", column(name, Name, null=True))
     add_column("request_specs", column("config_drive", sa.Boolean, null=True))
-    add_column("request_specs", column("group_uuid", Name, null=True))  # what fills the others writes it too; 0023 adds it elsewhere
+    add_column(
+        "request_specs", column("group_uuid", Name, null=True)
+    )  # what fills the others writes it too; 0023 adds it elsewhere
     create_table("request_tags", column("batch_id", Uuid), column("tag", Name), key=("batch_id", "tag"))
     create_table("request_metadata", column("batch_id", Uuid), column("key", Name), column("value", Name), key=("batch_id", "key"))
     while spec_fields.fill(cast(ApiTransaction, op.get_bind()), PAGE_SIZE):
