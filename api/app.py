@@ -155,6 +155,7 @@ def make_app(
     add("/v2.1/servers/{server_id}/topology", ServerTopology(finder), get=may.TOPOLOGY)
     addresses = ServerAddresses(finder)
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
+    add("/v2.1/servers/{server_id}/os-security-groups", addresses, "security_groups", get=may.SECURITY_GROUPS)
     add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)

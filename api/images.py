@@ -17,6 +17,8 @@ from objects import errors
 
 VERSION = "v2.9"
 """Of the Image API: the newest that this subset follows."""
+OWNER = "superconductor"
+"""Owner of all images, since they are the operator's. Client libraries fail at an image without one."""
 
 _CONSTANT = {"status": "active", "visibility": "public", "container_format": "bare", "os_hidden": "false", "protected": "false"}
 """What is true of every image here. A list may be filtered by it."""
@@ -122,7 +124,7 @@ def _document(image: ImageRecord) -> dict[str, Any]:
         "visibility": "public",
         "protected": False,
         "os_hidden": False,
-        "owner": None,
+        "owner": OWNER,
         "tags": [],
         "disk_format": image.disk_format,
         "container_format": "bare",

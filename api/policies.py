@@ -66,6 +66,7 @@ TAG_DELETE = TAGS + "delete"
 TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
+SECURITY_GROUPS = "os_compute_api:os-security-groups:list"
 ACT = "superconductor:servers:action"
 IGNORE_LOCK = "superconductor:servers:ignore_lock"
 LOCK = "os_compute_api:os-lock-server:lock"
@@ -203,6 +204,12 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(TAG_DELETE_ALL, MEMBER, "Delete all tags of a server.", "DELETE /servers/{id}/tags"),
     _of(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
     _of(IP_LIST, READER, "List a server's addresses.", "GET /servers/{id}/ips"),
+    _of(
+        SECURITY_GROUPS,
+        READER,
+        "List the security groups of a server; there are none.",
+        "GET /servers/{server_id}/os-security-groups",
+    ),
     _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
     _of(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
     _of(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),

@@ -232,6 +232,19 @@ def fuzz() -> None:
     run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", python.parent)
 
 
+def clients() -> None:
+    """Real clients against an all-in-one with a real Keystone, in order: each command works on what those before it made."""
+    from ci import clients as programs  # only here: some stages run where not all that this needs is installed
+    from deploy.unavailable import Unavailable
+
+    try:
+        programs.provide()
+    except Unavailable as why:
+        raise StageFailed(str(why)) from None
+    # Not repeated where they fail: a test by itself would lack what those before it made.
+    run(*PYTEST, "-n", "2", "--dist", "loadfile", "--durations=10", "tests/clients")
+
+
 def bench_smoke() -> None:
     """Run every benchmark for a moment, two at a time: not for their figures, but to see that they still work."""
     paths = sorted(ROOT.glob("bench/[!_]*.py"))
@@ -290,6 +303,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "newest": newest,
     "nova-schemas": nova_schemas,
     "fuzz": fuzz,
+    "clients": clients,
 }
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}

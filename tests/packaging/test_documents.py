@@ -16,7 +16,7 @@ DOCUMENTS = sorted(str(path.relative_to(CHECKOUT)) for path in (*CHECKOUT.glob("
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"`((?:[a-z_]+/)+[\w.-]*)`")
 FUNCTION = re.compile(r"^((?:\w+/)+\w+)\.([a-z]\w*)$")
-ENDINGS = ("py", "pyx", "s", "md", "cfg", "toml", "ini", "conf", "sample", "json")
+ENDINGS = ("py", "pyx", "s", "md", "cfg", "toml", "ini", "conf", "sample", "json", "yaml")
 NOT_OURS = {"superconductor.conf.d/"}
 
 

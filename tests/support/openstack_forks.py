@@ -25,8 +25,9 @@ SECONDS = 180
 class Forks:
     """The other end: a child process that runs commands one after the other."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", __name__]
+    def __init__(self, python: Path = Path(sys.executable)) -> None:
+        """``python``: of the environment with the client."""
+        command = [str(python), "-m", __name__]
         root = Path(__file__).parents[2]
         self._child = subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

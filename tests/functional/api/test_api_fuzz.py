@@ -66,6 +66,7 @@ PATHS = [
     "/v2.1/servers/{}/remote-consoles",
     "/v2.1/os-console-auth-tokens/{}",
     "/v2.1/servers/{}/explanation",
+    "/v2.1/servers/{}/os-security-groups",
     "/v2.1/servers/{}/metadata",
     "/v2.1/servers/{}/metadata/{}",
     "/v2.1/servers/{}/tags",

@@ -49,6 +49,7 @@ def test_one_image_has_the_fields_of_an_image_service(front: Front) -> None:
     expected = {"id": TWO, "name": "debian", "status": "active", "visibility": "public", "disk_format": "raw", "min_disk": 2}
     assert {key: image[key] for key in expected} == expected, "a property named status changes nothing"
     assert image["size"] == 1024
+    assert image["owner"], "openstacksdk fails at an image without an owner"
     assert image["os_distro"] == "debian"
     assert image["os_hash_algo"] == "sha512"
     for unknown in ("debian", "no-such", "..%2Fx"):

@@ -63,6 +63,8 @@ def test_addresses_are_shown_as_nova_shows_them(front: Front, blue: Network) -> 
     assert front.get(f"/v2.1/servers/{server}/ips/green", TENANT).status_code == 404
     assert front.get(f"/v2.1/servers/{server}/ips", OTHER_TENANT).status_code == 404
     assert front.get(f"/v2.1/servers/{UNKNOWN}/ips", TENANT).status_code == 404
+    assert front.get(f"/v2.1/servers/{server}/os-security-groups", TENANT).json == {"security_groups": []}
+    assert front.get(f"/v2.1/servers/{server}/os-security-groups", OTHER_TENANT).status_code == 404
 
 
 def test_addresses_stay_through_the_boot_and_go_with_the_server(front: Front, blue: Network) -> None:
