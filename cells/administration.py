@@ -114,13 +114,13 @@ def list_cells(api_database: ApiDatabase) -> list[CellMapping]:
 
 
 def find_cell(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
-    """Raises NotFound, naming the cells there are."""
+    """Raises NoSuchCell, naming the cells there are."""
     mappings = list_cells(api_database)
     for mapping in mappings:
         if name_or_uuid in (mapping.name, mapping.uuid):
             return mapping
     known = f"there are: {', '.join(m.name for m in mappings)}" if mappings else "there is none yet"
-    raise errors.NotFound(f"No cell is called {name_or_uuid!r}; {known}.")
+    raise errors.NoSuchCell(f"No cell is called {name_or_uuid!r}; {known}.")
 
 
 def _mapping(new: NewCell) -> CellMapping:

@@ -37,11 +37,15 @@ ASTRAY = (
 """What is said of a host whose only agent reports in another cell than it is mapped to."""
 
 
+EVERYWHERE: Mapping[type[errors.SuperconductorError], int] = {errors.NoSuchCell: 3}
+"""Errors that have the same exit status in every command. All others have 1."""
+
+
 class Admin(Command):
     """A command that works on the databases. Its docstring is its help: a sentence, then an example.
 
     ``status`` becomes the exit status: a command that did only a part of its work sets it to 1 and says which on standard error.
-    ``statuses``: errors that have an exit status of their own (docs/commands.md); all others have 1.
+    ``statuses``: errors that have an exit status of their own (docs/commands.md); all others have those of every command.
     """
 
     statuses: Mapping[type[errors.SuperconductorError], int] = {}
@@ -93,7 +97,7 @@ class Admin(Command):
 
     def status_of(self, error: errors.SuperconductorError) -> int:
         """The exit status of a command that is refused with this."""
-        return next((status for kind, status in self.statuses.items() if isinstance(error, kind)), 1)
+        return next((status for kind, status in (*self.statuses.items(), *EVERYWHERE.items()) if isinstance(error, kind)), 1)
 
     def warn(self, text: str) -> None:
         """One line on standard error, beside the result."""

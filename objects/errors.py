@@ -11,6 +11,10 @@ class NotFound(SuperconductorError):
     """Something named does not exist."""
 
 
+class NoSuchCell(NotFound):
+    """No cell has this name or UUID."""
+
+
 class Conflict(SuperconductorError):
     """The change does not go together with what is already there."""
 

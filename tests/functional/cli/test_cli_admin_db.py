@@ -85,7 +85,7 @@ def test_quiet_sync_tells_failures_only(region: Shell) -> None:
 
 
 def test_unknown_cells_are_named(region: Shell) -> None:
-    assert "No cell is called 'north'; there are: cell0, east, west." in region.refused("db sync --cell north")
+    assert "No cell is called 'north'; there are: cell0, east, west." in region.refused("db sync --cell north", 3)
 
 
 def test_version_tells_what_each_database_has(region: Shell) -> None:

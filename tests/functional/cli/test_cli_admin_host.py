@@ -131,7 +131,7 @@ def test_hosts_of_a_cell_that_cannot_be_reached_are_unknown_and_the_command_succ
 
 
 def test_unknown_cells_are_refused(shell: Shell) -> None:
-    assert "No cell is called 'north'" in shell.refused("host list --cell north")
+    assert "No cell is called 'north'" in shell.refused("host list --cell north", 3)
 
 
 def test_a_mapped_host_that_never_reported_is_unknown(cells: Cells, shell: Shell) -> None:

@@ -117,7 +117,7 @@ def test_a_resize_is_confirmed_or_reverted(cloud: World, shell: Shell) -> None:
         (f"move show {NOBODY}", 1, "There is no operation"),
         ("move abort nonsense", 1, "There is no operation 'nonsense': 'move list --all' shows them"),
         (f"move confirm {NOBODY}", 1, "There is no operation"),
-        ("move list --cell nowhere", 1, "No cell is called 'nowhere'"),
+        ("move list --cell nowhere", 3, "No cell is called 'nowhere'"),
         ("move list --status done", 2, "invalid choice: 'done'"),
         ("move list --limit 0", 2, "'0' is not a whole number from 1 to"),
         ("move abort", 2, "the following arguments are required: OPERATION"),
