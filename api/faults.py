@@ -43,6 +43,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.CellUnavailable, 503),
+    (errors.ServiceUnavailable, 503),
 )
 
 _HIDDEN = {
@@ -55,6 +56,9 @@ _FULL = (
     "The service has no room left to store new requests. Accepted requests continue. "
     "It accepts new ones once its operator has freed space; the log says where."
 )
+_SHARED = "The service cannot reach the image store. Try again in a moment; the log says more."
+_SHOWN: dict[type[errors.SuperconductorError], str] = {errors.StorageFull: _FULL, errors.ServiceUnavailable: _SHARED}
+"""Messages that replace those of some errors, for the same reason."""
 RETRY_AFTER_S = 5
 """Seconds after which a client may retry a request that failed because a database was unavailable."""
 
@@ -85,9 +89,7 @@ def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response
         if isinstance(error, kind):
             if status >= 500 and status != 501:  # what is not offered is no trouble of this service
                 complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, _path(req), error)
-            shown = (
-                _FULL if kind is errors.StorageFull else str(error) if kind is errors.TooCostly else _HIDDEN.get(status, str(error))
-            )
+            shown = str(error) if kind is errors.TooCostly else _SHOWN.get(kind) or _HIDDEN.get(status, str(error))
             write(resp, status, shown)
             if isinstance(error, TooFast):
                 resp.set_header("Retry-After", str(error.retry_after))

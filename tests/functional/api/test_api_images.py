@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,12 @@ def test_without_a_store_the_answer_says_what_to_do(tmp_path: Path) -> None:
             assert "set [images] folder, or name the image by its uuid" in answer.json["itemNotFound"]["message"]
     finally:
         front.close()
+
+
+def test_a_folder_that_is_gone_is_no_error_of_the_client(front: Front, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "images")
+    for path in ("/image/v2/images", f"/image/v2/images/{ONE}"):
+        answer = front.get(path, TENANT)
+        assert answer.status_code == 503, answer.text
+        assert answer.headers["Retry-After"]
+        assert str(tmp_path) not in answer.text
