@@ -13,7 +13,7 @@ from api.call import Call
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.server_view import micro
-from api.validation import Validator, read_body
+from api.validation import Validator, read_body, validated_by
 from api.versions import answer
 from db.api import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
@@ -33,16 +33,20 @@ class HostAggregates:
         self._database = database
         self._new = Validator(schemas.aggregate(required=["name"]))
         self._changed = Validator(schemas.aggregate())
+        self._added = Validator(schemas.aggregate_host("add_host"))
+        self._removed = Validator(schemas.aggregate_host("remove_host"))
+        self._described = Validator(schemas.aggregate_metadata("set_metadata"))
         self._actions: dict[str, tuple[str, Validator, Change]] = {
-            "add_host": (policies.AGGREGATE_ADD_HOST, Validator(schemas.aggregate_host("add_host")), _add_host),
-            "remove_host": (policies.AGGREGATE_REMOVE_HOST, Validator(schemas.aggregate_host("remove_host")), _remove_host),
-            "set_metadata": (policies.AGGREGATE_METADATA, Validator(schemas.aggregate_metadata("set_metadata")), _set_metadata),
+            "add_host": (policies.AGGREGATE_ADD_HOST, self._added, _add_host),
+            "remove_host": (policies.AGGREGATE_REMOVE_HOST, self._removed, _remove_host),
+            "set_metadata": (policies.AGGREGATE_METADATA, self._described, _set_metadata),
         }
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         answer(resp, {"aggregates": [_shown(one, call) for one in self._database.read(aggregates.list_all)]})
 
+    @validated_by("_new")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The answer has neither hosts nor metadata."""
         call = calls.of(req)
@@ -59,6 +63,7 @@ class HostAggregates:
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, aggregate_id: str) -> None:
         answer(resp, {"aggregate": _shown(self._database.read(aggregates.get, _number(aggregate_id)), calls.of(req))})
 
+    @validated_by("_changed")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, aggregate_id: str) -> None:
         """A zone of null removes the aggregate from its zone."""
         document = read_body(req, self._settings.max_body_size)
@@ -70,6 +75,7 @@ class HostAggregates:
         self._database.write(aggregates.delete, _number(aggregate_id))
         resp.status = 200
 
+    @validated_by("_added", "_removed", "_described")
     def on_post_action(self, req: falcon.Request, resp: falcon.Response, aggregate_id: str) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)

@@ -59,5 +59,5 @@ class Paths:
         if rule is None:
             not_served.refuse(req.method, req.path, call.version)
         elif rule != PUBLIC:
-            req.context.call = call.guarded_by(rule, params.get("project_id"))
             not_served.check(f"{req.method} {req.path[:200]}", self.known[route], call.version)
+            req.context.call = call.guarded_by(rule, params.get("project_id"))

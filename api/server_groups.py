@@ -15,7 +15,7 @@ from api.microversions import Since
 from api.numbers import whole_number
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
-from api.validation import VersionedValidator, read_body
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import server_groups
 from db.sql.connection import ApiTransaction
@@ -48,6 +48,7 @@ class ServerGroups:
         found, members = self._database.read(_page, project_id, min(limit, self._settings.max_limit), offset)
         answer(resp, {"server_groups": [_shown(group, members[group.uuid], call) for group in found]})
 
+    @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)

@@ -132,6 +132,10 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
+        case "extensions":
+            return ("os-keypairs",)
+        case "versions":
+            return ("v2.0", "v2.1")
         case "os-console-auth-tokens" if asking.since(31):
             path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
             made = asking.plain("POST", path, {"remote_console": SERIAL_CONSOLE}, role="admin")["remote_console"]
