@@ -53,7 +53,7 @@ def test_every_path_but_the_version_documents_turns_away_who_has_no_role(front: 
     assert len(found) > 20
     for method, template in found:
         path = template.format(**PARAMETERS)
-        body = {} if method in ("POST", "PUT") else None
+        body: dict[str, str] | None = {} if method in ("POST", "PUT") else None
         answers = [front.client.simulate_request(method, path, headers=each, json=body) for each in (NOBODY, NOBODY | NEWEST)]
         if template in OPEN:
             assert all(answer.status_code in (200, 300) for answer in answers), template
