@@ -396,7 +396,7 @@ def quota_class_update(version: Version) -> Schema:
 def _limits(*, network: bool, version: Version) -> dict[str, Schema]:
     """Limits by name."""
     limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
-    names = [*RESOURCES, "key_pairs", "metadata_items"]  # nothing would enforce those of server groups
+    names = [*RESOURCES, "key_pairs", "metadata_items", "server_groups", "server_group_members"]
     names += NETWORK_QUOTAS if network else ()
     names += () if Since.INJECTED_FILES_GONE.holds(version) else INJECTED_QUOTAS
     return dict.fromkeys(names, limit)

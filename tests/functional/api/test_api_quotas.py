@@ -262,7 +262,7 @@ def test_further_limits_are_stored_shown_and_in_force(front: Front) -> None:
         ("2.36", "fixed_ips", 400),
         ("2.56", "injected_files", 200),
         ("2.57", "injected_files", 400),
-        ("2.57", "server_groups", 400),
+        ("2.57", "server_groups", 200),
     ],
 )
 def test_each_version_has_its_names(front: Front, version: str, name: str, status: int) -> None:

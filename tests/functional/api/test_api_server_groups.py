@@ -243,6 +243,19 @@ def test_a_group_has_so_many_members_and_no_more(front: Front) -> None:
     front.boot("alone", TENANT, min_count=4)
 
 
+def test_a_project_can_have_limits_of_its_own(front: Front) -> None:
+    body = {"quota_set": {"server_groups": 1, "server_group_members": 1}}
+    changed = front.client.simulate_put("/v2.1/os-quota-sets/p1", headers=NEWEST, json=body)
+    assert changed.json["quota_set"].items() >= body["quota_set"].items()
+    front.get("/v2.1/os-quota-sets/p1", NEWEST)  # a shown limit is in force
+    group = made(front)
+    assert refusal(create(front), 403) == "Quota exceeded, too many server groups."
+    assert boot(front, group).status_code == 202
+    assert refusal(boot(front, group), 403) == "Quota exceeded, too many servers in group"
+    made(front, NEWEST | OTHER_TENANT)
+    made(front, NEWEST | OTHER_TENANT)
+
+
 def test_an_unknown_id_is_not_found(front: Front) -> None:
     for name in (UNKNOWN, "web", "%00", "%F0%9F%98%80", "x" * 300, "%C2%A0"):
         for method in ("GET", "DELETE"):
