@@ -103,7 +103,8 @@ class Rounds:
             LOG.debug("%s of host %s: %s", one.name, self._host, error)  # the agent's ``look`` says so
         except errors.SuperconductorError as error:
             text = f"{type(error).__name__}: {error}"
-            LOG.log(logging.DEBUG if text == one.trouble else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)
+            expected = text == one.trouble or self._stopping.is_set()  # a bus that is closed beside the agent is no trouble
+            LOG.log(logging.DEBUG if expected else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)
             one.trouble = text
         else:
             one.trouble = ""

@@ -85,7 +85,7 @@ def check_everything(client: OpenStack, flavor: str = "m1.small", group: str | N
     _check_refusals(client, name, flavor)
     _check_power(client, name)
     _check_services(client, name)
-    _check_no_valid_host(client, name, flavor)
+    _check_no_valid_host(client, name)
     _check_delete(client, name, first, several)
 
 
@@ -186,13 +186,17 @@ def _check_refusals(client: OpenStack, name: str, flavor: str) -> None:
     assert client.refused(*create, "--flavor", "no-such-flavor", name) == "No Flavor found for no-such-flavor"
     zone = client.refused(*create, "--flavor", flavor, "--availability-zone", "no-such-zone", name)
     assert "server.availability_zone: zone 'no-such-zone' could not be found" in zone
+    forced = client.refused(*create, "--flavor", flavor, "--availability-zone", "nova:no-such-host", name)
+    assert "no-such-host" in forced
     group = client.refused(*create, "--flavor", flavor, "--hint", "group=no-such-group", name)
     assert "scheduler_hints.group: server group 'no-such-group' could not be found" in group
     image = client.refused("server", "create", "--nic", "none", "--image", IMAGE, "--flavor", flavor, name)
     assert "There is no image service at this address" in image
     assert "--block-device" in image
     assert client.refused("server", "show", "no-such-server") == "No Server found for no-such-server"
-    assert "There is no such action: 'rescue'" in client.refused("server", "rescue", name)
+    assert "The action rescue is an operation of the Compute API that this service does not offer" in client.refused(
+        "server", "rescue", name
+    )
     assert "Cannot 'start' instance" in client.refused("server", "start", name)
 
 
@@ -215,12 +219,13 @@ def _check_services(client: OpenStack, name: str) -> None:
     assert (service["Host"], service["Status"], service["State"]) == (host, "enabled", "up")
 
 
-def _check_no_valid_host(client: OpenStack, name: str, flavor: str) -> None:
+def _check_no_valid_host(client: OpenStack, name: str) -> None:
     """A build that cannot go anywhere fails the client that waits for it, and the server says why."""
-    forced = ("--availability-zone", ":no-such-host", "--wait")
-    assert f"Error creating server: {name}-nowhere" in client.refused(
-        "server", "create", *BOOT, "--flavor", flavor, *forced, f"{name}-nowhere"
-    )
+    huge = f"{name}-huge"
+    client.done("flavor", "create", "--vcpus", "100000", "--ram", "64", "--disk", "1", huge)
+    asked = ("server", "create", *BOOT, "--flavor", huge, "--wait", f"{name}-nowhere")
+    assert f"Error creating server: {name}-nowhere" in client.refused(*asked)
+    client.done("flavor", "delete", huge)
     shown = client.json("server", "show", f"{name}-nowhere")
     assert shown["status"] == "ERROR"
     assert "No valid host was found" in shown["fault"]["message"]

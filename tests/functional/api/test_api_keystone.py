@@ -117,7 +117,7 @@ def region(tmp_path: Path) -> Iterator[Region]:
 def test_who_has_no_token_reads_version_documents_only(region: Region) -> None:
     """And is told where tokens are to be had."""
     for path in PUBLIC_PATHS:
-        assert region.ask("GET", path).status_code == 200
+        assert region.ask("GET", path).status_code in (200, 300), path
     for token in (None, "made-up", "expired"):
         refused = region.ask("GET", "/v2.1/servers", token)
         assert refused.status_code == 401

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cli import app
 from tests.support.openstack_client import OpenStack, check_everything, needs_client
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +42,6 @@ def standalone(state: Path) -> Iterator[str]:
 @pytest.mark.timeout(900)
 def test_the_openstack_client_boots_lists_shows_and_deletes(tmp_path: Path) -> None:
     with standalone(tmp_path) as endpoint:
-        made = ["--state", str(tmp_path), "--quiet", "group", "create", "apart", "--policy", "anti-affinity", "--project", "admin"]
-        assert app.main(made) == 0
-        check_everything(OpenStack(endpoint), group="apart")
+        client = OpenStack(endpoint)
+        group = client.json("server", "group", "create", "--policy", "anti-affinity", "apart")
+        check_everything(client, group=group["id"])

@@ -102,6 +102,6 @@ def test_who_looks_for_an_image_is_told_that_there_are_none(front: Front) -> Non
 
 
 def test_what_is_not_offered_is_named(front: Front) -> None:
-    assert front.get("/v2.1/os-volumes").json["itemNotFound"]["message"] == "GET /v2.1/os-volumes is not offered by this service."
+    assert front.get("/v2.1/os-nonsense").json["itemNotFound"]["message"] == "GET /v2.1/os-nonsense is not offered by this service."
     patch = front.client.simulate_patch("/v2.1/servers/x").json["badMethod"]["message"]
     assert patch == "PATCH /v2.1/servers/x is not offered by this service."

@@ -37,6 +37,7 @@ FIELDS: dict[str, Callable[[Server, RequestSpec], Any]] = {
     "key_name": lambda _, spec: spec.properties.key_name,
     "display_description": lambda _, spec: spec.properties.description,
     "config_drive": lambda _, spec: int(spec.properties.config_drive),
+    "locked": lambda s, _: int(s.locked_by is not None),
 }
 """Sort keys that are called otherwise on a server, or are its request's; all others are called the same."""
 
@@ -89,6 +90,7 @@ def _scatter(tx: Connection, chance: random.Random) -> None:
             "created_at": chance.choice([1754000000.1, 1754000000.1234567, 1754000000.1234569, 1e9 / 3]),
             "updated_at": chance.choice([1754000000.1, 1754000001.1]),
             "launched_at": chance.choice([None, 1754000000.25, 0.1 + 0.2]),
+            "locked_by": chance.choice([None, "owner", "admin"]),
         }
         tx.execute(sa.update(table).where(table.c.instance_uuid == uuid).values(values))
 
