@@ -29,9 +29,6 @@ import importlib.metadata, json
 print(json.dumps([point.name for point in importlib.metadata.entry_points(group="openstack.compute.v2")]))
 """
 
-kept: dict[str, str] = {}
-"""What entries with ``keep`` have printed."""
-
 
 def test_every_command_of_the_client_is_listed() -> None:
     if client_programs.missing():
@@ -44,7 +41,7 @@ def test_every_command_of_the_client_is_listed() -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["run"] for entry in ENTRIES])
 def test_a_command_works_or_is_refused_as_listed(cloud: KeystoneCloud, entry: dict[str, Any]) -> None:
     caller = cloud.admin if "as" not in entry else cloud.caller(entry["as"])
-    ran = caller.run(*shlex.split(entry["run"].format(**kept)))
+    ran = caller.run(*shlex.split(entry["run"].format(**cloud.kept)))
     said = ran.stderr.strip()
     assert "Traceback" not in said
     if "refused" in entry:
@@ -56,6 +53,6 @@ def test_a_command_works_or_is_refused_as_listed(cloud: KeystoneCloud, entry: di
         return
     assert ran.returncode == 0, said
     if "keep" in entry:
-        kept[entry["keep"]] = ran.stdout.split("\n", 1)[0].strip()
+        cloud.kept[entry["keep"]] = ran.stdout.split("\n", 1)[0].strip()
     if "until" in entry:
         assert cloud.settled(caller, *entry["until"].split()), entry["until"]

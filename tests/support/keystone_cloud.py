@@ -1,22 +1,20 @@
-"""An all-in-one with a real Keystone, made as ``docs/clients.md`` says, and ``openstack`` in the name of its users."""
+"""A deployment with a real Keystone, made as ``docs/clients.md`` says, and ``openstack`` in the name of its users."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploy import ports
 from images import spark
 from images.store import FolderStore
 from service.periodic import wait_until
 from tests.support import real_keystone
 from tests.support.client_programs import PYTHON, ROOT
+from tests.support.keystone_deployments import Deployment
 from tests.support.openstack_forks import Forks
 from tests.support.real_keystone import RealKeystone
 
@@ -32,22 +30,25 @@ USERS = {
 }
 """The users beside ``admin``. Nora has a role that our policy gives nothing."""
 SERVICE_PASSWORD = "service-user-password"
-_CONFIGURATION = """
-[api]
-auth_strategy = keystone
-port = {port}
-[keystone_authtoken]
-www_authenticate_uri = {url}
-auth_url = {url}
-auth_type = password
-username = superconductor
-password = {password}
-user_domain_id = default
-project_name = service
-project_domain_id = default
-interface = public
-token_cache_time = -1
-"""
+
+
+def options(keystone_url: str) -> dict[str, dict[str, str]]:
+    """The configuration of an API that takes tokens of this Keystone, by group."""
+    return {
+        "api": {"auth_strategy": "keystone"},
+        "keystone_authtoken": {
+            "www_authenticate_uri": keystone_url,
+            "auth_url": keystone_url,
+            "auth_type": "password",
+            "username": "superconductor",
+            "password": SERVICE_PASSWORD,
+            "user_domain_id": "default",
+            "project_name": "service",
+            "project_domain_id": "default",
+            "interface": "public",
+            "token_cache_time": "-1",
+        },
+    }
 
 
 def password_of(user: str) -> str:
@@ -93,16 +94,16 @@ class Caller:
 
 
 class KeystoneCloud:
-    """Two cells with six simulated hosts each. Close it at the end."""
+    """``deployment``: not started yet. Close it at the end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, deployment: Deployment) -> None:
         self.folder = folder
+        self.deployment = deployment
+        self.root = deployment.root
+        self.kept: dict[str, str] = {}
+        """What tests keep for those after them."""
         self.forks = Forks(PYTHON)
         self.keystone = RealKeystone(folder / "keystone")
-        self.state = folder / "state"
-        self.port = ports.free()
-        self.root = f"http://{ports.HOST}:{self.port}"
-        self._process: subprocess.Popen[str] | None = None
         try:
             self.keystone.wait()
             self.admin = self.caller("admin", "admin")
@@ -156,9 +157,7 @@ class KeystoneCloud:
         }
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.communicate(timeout=60)
+        self.deployment.close()
         self.keystone.close()
         self.forks.close()
 
@@ -178,25 +177,12 @@ class KeystoneCloud:
             done("endpoint", "create", "--region", real_keystone.REGION, kind, "public", f"{self.root}{path}")
 
     def _start(self) -> None:
-        file = self.folder / "superconductor.conf"
-        file.write_text(_CONFIGURATION.format(port=self.port, url=self.keystone.url, password=SERVICE_PASSWORD))
-        words = ("--config-file", str(file), "standalone", "--state", str(self.state), "--cells", "2", "--hosts", "6")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert self._process.stdout is not None
-        said = ""
-        for line in self._process.stdout:
-            said += line
-            if re.search("serving at ", line):
-                break
-        else:
-            raise AssertionError(said)
+        self.deployment.start(options(self.keystone.url))
         # Client libraries take a server without an address for a broken one.
         for line in ("network create private --physical-network physnet1", "subnet add private 10.0.0.0/24"):
-            subprocess.run([sys.executable, "-m", "cli", "--state", str(self.state), *line.split()], check=True, cwd=ROOT)
+            self.deployment.command(line)
         spark.write_disk(self.folder / "disk")
-        FolderStore(self.state / "images").add(self.folder / "disk", name=IMAGE, image_id=spark.IMAGE_ID, disk_format="raw")
+        FolderStore(self.deployment.images).add(self.folder / "disk", name=IMAGE, image_id=spark.IMAGE_ID, disk_format="raw")
 
     def settled(self, caller: Caller, server: str, status: str) -> bool:
         """Wait until the server has this status, or ERROR."""
