@@ -233,7 +233,7 @@ def fuzz() -> None:
 
 
 def clients() -> None:
-    """Real clients against an all-in-one and a region with a real Keystone, in order: each command works on what those before it made."""
+    """Real clients against an all-in-one and a region with a real Keystone; each command works on what those before it made."""
     from ci import clients as programs  # only here: some stages run where not all that this needs is installed
     from deploy.unavailable import Unavailable
 

@@ -83,7 +83,8 @@ class ProcessRegion:
 
     def __init__(self, folder: Path) -> None:
         self._folder = Folder(folder)
-        self._region = Region(self._folder, make.notes_of(self._folder, Shape(cells=CELLS, proxies=1, agents=HOSTS)), lambda _: None)
+        shape = Shape(cells=CELLS, proxies=1, agents=HOSTS)
+        self._region = Region(self._folder, make.notes_of(self._folder, shape), lambda _: None)
         self.root = self._region.notes.endpoints()[0].removesuffix("/v2.1")
         self.images = self._folder.images
 
