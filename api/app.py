@@ -28,6 +28,7 @@ from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.middleware import Intake
+from api.network_service import NetworkResources, NetworkVersions
 from api.openapi import OpenApi
 from api.operate import Operations
 from api.opts import ApiSettings
@@ -44,6 +45,8 @@ from api.server_actions import Locks, ServerActions
 from api.server_addresses import ServerAddresses
 from api.server_edits import ServerEdits
 from api.server_groups import ServerGroups
+from api.server_interfaces import ServerInterfaces
+from api.server_leftovers import ServerPassword, VolumeAttachments
 from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
 from api.server_tags import Tags
@@ -129,6 +132,14 @@ def make_app(
     add("/image/v2", ImageVersions(), get=PUBLIC)
     add("/image/v2/images", images, get=may.IMAGE_LIST)
     add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW)
+    add("/network", NetworkVersions(), get=PUBLIC)
+    add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
+    network_resources = NetworkResources(settings, database, catalog)
+    for name in ("network", "subnet", "port"):
+        add(f"/network/v2.0/{name}s", network_resources, f"{name}s", get=may.NETWORK_SERVICE_LIST)
+        add(f"/network/v2.0/{name}s/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW)
+    add("/network/v2.0/{collection}", network_resources, "nothing", get=may.NETWORK_SERVICE_LIST)
+    add("/network/v2.0/{collection}/{resource_id}", network_resources, "none", get=may.NETWORK_SERVICE_SHOW)
     add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
     add("/v2.1/servers/detail", servers, "detail", get=may.LIST_DETAIL)
     add("/v2.1/servers/{server_id}", server, get=may.SHOW, put=may.UPDATE, delete=may.DELETE)
@@ -157,6 +168,14 @@ def make_app(
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
     add("/v2.1/servers/{server_id}/os-security-groups", addresses, "security_groups", get=may.SECURITY_GROUPS)
     add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)
+    interfaces = ServerInterfaces(finder, catalog)
+    add("/v2.1/servers/{server_id}/os-interface", interfaces, get=may.INTERFACE_LIST)
+    add("/v2.1/servers/{server_id}/os-interface/{port_id}", interfaces, "one", get=may.INTERFACE_SHOW)
+    volumes = VolumeAttachments(finder)
+    add("/v2.1/servers/{server_id}/os-volume_attachments", volumes, get=may.VOLUME_ATTACHMENT_LIST)
+    add("/v2.1/servers/{server_id}/os-volume_attachments/{volume_id}", volumes, "one", get=may.VOLUME_ATTACHMENT_SHOW)
+    posted = ServerPassword(finder)
+    add("/v2.1/servers/{server_id}/os-server-password", posted, get=may.SERVER_PASSWORD_SHOW, delete=may.SERVER_PASSWORD_CLEAR)
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)
@@ -217,4 +236,5 @@ def make_app(
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")
+    app.add_sink(not_served.unrouted, "/network/")
     return app

@@ -80,6 +80,10 @@ class Catalog:
             every = self._networks.refresh()
         return {uuid: network for uuid, network in every.items() if network.serves(call.context.project_id)}
 
+    def network(self, uuid: str) -> Network | None:
+        """This network, whoever may use it."""
+        return self._networks.get().get(uuid)
+
 
 def _load_offer(tx: ApiTransaction) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)

@@ -75,11 +75,15 @@ class Finder:
         found = self._ask_cell(msgspec.structs.replace(server, operation=beside.operation), beside.spec)
         return msgspec.structs.replace(found, ports=beside.ports, groups=beside.groups)
 
-    def ports(self, uuid: str, call: Call) -> tuple[Port, ...]:
-        """The network interfaces of the server, if the caller may see it; no cell is asked. Raises errors.NotFound."""
+    def server(self, uuid: str, call: Call) -> Server:
+        """The server as the API database knows it, if the caller may see it; no cell is asked. Raises errors.NotFound."""
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or server.deleted:
             raise missing(uuid)
+        return server
+
+    def ports(self, server: Server) -> tuple[Port, ...]:
+        """The network interfaces of the server."""
         return self._database.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
 
     def actions(self, found: FoundServer) -> list[Action]:

@@ -29,6 +29,10 @@ PUBLIC_PATHS = frozenset(
         "/image/",
         "/image/v2",
         "/image/v2/",
+        "/network",
+        "/network/",
+        "/network/v2.0",
+        "/network/v2.0/",
     },
 )
 """Version documents, which clients read without a token. Compared exactly."""

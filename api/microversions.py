@@ -60,6 +60,7 @@ class Since(enum.Enum):
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
     FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
+    INTERFACE_TAGS = (2, 70)  # network interfaces show their tags
     SERVER_GROUPS = (2, 71)  # shown with a server
     LOCKED_REASON = (2, 73)  # and lists sorted by whether a server is locked
     REQUESTED_HOST = (2, 74)  # of a new server, which must pass all filters

@@ -203,8 +203,10 @@ def check(what: str, known: KnownOperation | None, version: Version) -> None:
 def refuse(method: str, path: str, version: Version) -> None:
     """For an operation without a handler. Raises what the caller is told; returns for an operation that no version knows.
 
-    Raises errors.NotOffered, errors.NotFound in a version without it, falcon.HTTPGone.
+    Raises errors.NotOffered, also for a change below ``/network``, errors.NotFound in a version without it, falcon.HTTPGone.
     """
+    if path.startswith("/network/") and method not in ("GET", "HEAD", "OPTIONS"):
+        raise errors.NotOffered("Networks are read-only here: operators make them with 'superconductor network create'.")
     _refuse(f"{method} {path[:200]}", ROUTES.get((method, template(path.removeprefix("/v2.1")) or "")), version)
 
 

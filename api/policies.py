@@ -67,6 +67,15 @@ TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
 SECURITY_GROUPS = "os_compute_api:os-security-groups:list"
+INTERFACES = "os_compute_api:os-attach-interfaces:"
+INTERFACE_LIST = INTERFACES + "list"
+INTERFACE_SHOW = INTERFACES + "show"
+VOLUMES_ATTACHED = "os_compute_api:os-volumes-attachments:"
+VOLUME_ATTACHMENT_LIST = VOLUMES_ATTACHED + "index"
+VOLUME_ATTACHMENT_SHOW = VOLUMES_ATTACHED + "show"
+POSTED = "os_compute_api:os-server-password:"
+SERVER_PASSWORD_SHOW = POSTED + "show"
+SERVER_PASSWORD_CLEAR = POSTED + "clear"
 ACT = "superconductor:servers:action"
 IGNORE_LOCK = "superconductor:servers:ignore_lock"
 LOCK = "os_compute_api:os-lock-server:lock"
@@ -169,6 +178,8 @@ TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
+NETWORK_SERVICE_LIST = "superconductor:networks:list"
+NETWORK_SERVICE_SHOW = "superconductor:networks:show"
 EXPLAIN = "superconductor:explanation:show"
 EXPLAIN_ALL = "superconductor:explanation:details"
 OPENAPI = "superconductor:openapi"
@@ -211,6 +222,32 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /servers/{server_id}/os-security-groups",
     ),
     _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
+    _of(INTERFACE_LIST, READER, "List a server's network interfaces.", "GET /servers/{server_id}/os-interface"),
+    _of(INTERFACE_SHOW, READER, "Show a network interface of a server.", "GET /servers/{server_id}/os-interface/{port_id}"),
+    _of(
+        VOLUME_ATTACHMENT_LIST,
+        READER,
+        "List the volumes of a server; there are none.",
+        "GET /servers/{server_id}/os-volume_attachments",
+    ),
+    _of(
+        VOLUME_ATTACHMENT_SHOW,
+        READER,
+        "Show a volume of a server; there are none.",
+        "GET /servers/{server_id}/os-volume_attachments/{volume_id}",
+    ),
+    _of(
+        SERVER_PASSWORD_SHOW,
+        READER,
+        "Show the password that a guest has posted; it is empty.",
+        "GET /servers/{server_id}/os-server-password",
+    ),
+    _of(
+        SERVER_PASSWORD_CLEAR,
+        MEMBER,
+        "Clear the password that a guest has posted; it is empty.",
+        "DELETE /servers/{server_id}/os-server-password",
+    ),
     _of(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
     _of(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),
     _of(UNLOCK, MEMBER, "Unlock a server.", "POST /servers/{id}/action (unlock)"),
@@ -341,6 +378,22 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
     _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),
+    _of(
+        NETWORK_SERVICE_LIST,
+        READER,
+        "List the networks that the project may use, their subnets, and the ports of its servers.",
+        "GET /network/v2.0/networks",
+        "GET /network/v2.0/subnets",
+        "GET /network/v2.0/ports",
+    ),
+    _of(
+        NETWORK_SERVICE_SHOW,
+        READER,
+        "Show a network that the project may use, a subnet of it, or a port of a server.",
+        "GET /network/v2.0/networks/{id}",
+        "GET /network/v2.0/subnets/{id}",
+        "GET /network/v2.0/ports/{id}",
+    ),
     _of(
         EXPLAIN,
         READER,

@@ -6,15 +6,21 @@ The accepting transaction then claims the addresses (``db/api/addresses.py``).
 from __future__ import annotations
 
 import ipaddress
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from api.create import AskedNetwork
-from objects import errors
+from objects import errors, phase
+from objects.instance import Server
 from objects.network import Network, PortRequest
 from objects.port import Port
+from objects.task import Power
 
 Document = dict[str, Any]
+
+_PORT_OF = uuid.UUID("5a2f5a3e-6c1c-4c6a-9c52-1f2f0b9a7a11")
+"""Makes the ID of a port from its server and its MAC."""
 
 
 def plan(
@@ -87,3 +93,25 @@ def brief(ports: Sequence[Port]) -> Document:
     return {
         network: [{"version": each["version"], "addr": each["addr"]} for each in every] for network, every in shown(ports).items()
     }
+
+
+def port_id(server_uuid: str, port: Port) -> str:
+    """The UUID of a port, which clients may ask for. It stays as long as the server has the interface."""
+    return str(uuid.uuid5(_PORT_OF, f"{server_uuid} {port.mac}"))
+
+
+def state_of(server: Server) -> str:
+    """The status of its ports: they carry traffic while the guest runs."""
+    return "ACTIVE" if phase.power_state_of(server) == phase.POWER_STATES[Power.ON] else "DOWN"
+
+
+def fixed_ips(port: Port, network: Network | None) -> list[Document]:
+    """The addresses of a port, with the subnets of its network that they are from."""
+    return [{"ip_address": each.address, "subnet_id": _subnet_id(each.address, network)} for each in port.addresses]
+
+
+def _subnet_id(address: str, network: Network | None) -> str | None:
+    """None for a network that this process does not know yet."""
+    wanted = ipaddress.ip_address(address)
+    subnets = network.subnets if network is not None else ()
+    return next((subnet.uuid for subnet in subnets if wanted in ipaddress.ip_network(subnet.cidr)), None)

@@ -18,14 +18,17 @@ class ServerAddresses:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        answer(resp, {"addresses": ports.brief(self._finder.ports(server_id, calls.of(req)))})
+        answer(resp, {"addresses": self._addresses(req, server_id)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, network: str) -> None:
-        found = ports.brief(self._finder.ports(server_id, calls.of(req)))
+        found = self._addresses(req, server_id)
         if network not in found:
             raise errors.NotFound(f"Network not found: server {server_id} has no address in {network[:80]!r}.")
         answer(resp, {network: found[network]})
 
     def on_get_security_groups(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.ports(server_id, calls.of(req))  # raises errors.NotFound
+        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
         answer(resp, {"security_groups": []})
+
+    def _addresses(self, req: falcon.Request, server_id: str) -> ports.Document:
+        return ports.brief(self._finder.ports(self._finder.server(server_id, calls.of(req))))

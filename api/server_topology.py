@@ -16,5 +16,5 @@ class ServerTopology:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.ports(server_id, calls.of(req))  # raises errors.NotFound for a server that the caller may not see
+        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound for a server that the caller may not see
         answer(resp, {"nodes": [], "pagesize_kb": None})

@@ -11,8 +11,8 @@ from typing import TextIO
 import msgspec
 
 from cli.all_in_one import StateFolder
-from cli.starter import FLAVORS
-from db.api import cell_mappings, flavors, host_mappings
+from cli.starter import FLAVORS, NETWORK, SUBNET
+from db.api import cell_mappings, flavors, host_mappings, networks
 from db.sql.engine import ApiDatabase
 from images import spark
 from objects import errors
@@ -63,18 +63,22 @@ def _adopt(folder: StateFolder) -> None:
         database.dispose()
 
 
-def starter_flavors(folder: StateFolder, commands: Commands) -> None:
-    """A few usual sizes, for a deployment that is new: its hosts are not mapped yet."""
+def starters(folder: StateFolder, commands: Commands, *, network: bool) -> None:
+    """A few usual sizes and, where ``network``, a network, for a deployment that is new: its hosts are not mapped yet."""
     database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         if database.read(host_mappings.list_all):
             return
         known = {flavor.name for flavor in database.read(flavors.list_all)}
+        has_networks = bool(database.read(networks.list_all))
     finally:
         database.dispose()
     for name, vcpus, ram, disk in FLAVORS:
         if name not in known:
             commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
+    if network and not has_networks:
+        commands.run("network", "create", NETWORK, "--physical-network", "physnet1")
+        commands.run("subnet", "add", NETWORK, SUBNET)
 
 
 def starter_image(folder: StateFolder, commands: Commands) -> None:

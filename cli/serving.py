@@ -24,7 +24,7 @@ from api.policy import PolicyRules
 from cli import running
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.app import Superconductor
-from cli.bootstrap import Commands, bootstrap, starter_flavors, starter_image
+from cli.bootstrap import Commands, bootstrap, starter_image, starters
 from cli.demo.machines import Machines
 from cli.deployment import Deployment
 from cli.discovering import discover_until
@@ -63,7 +63,7 @@ def run(app: Superconductor, deployment: Deployment, parsed_args: argparse.Names
     folder.claim_driver(parsed_args.driver)
     commands = Commands(folder, sys.stderr)
     bootstrap(folder, [f"cell{n + 1}" for n in range(parsed_args.cells or (1 if real else 2))], commands)
-    starter_flavors(folder, commands)
+    starters(folder, commands, network=not real)
     if real:
         starter_image(folder, commands)
     machines = LibvirtHosts(folder, deployment.arguments)

@@ -10,6 +10,8 @@ from objects.flavor import Flavor
 
 FLAVORS = (("m1.tiny", 1, 512, 1), ("m1.small", 1, 2048, 20), ("m1.medium", 2, 4096, 40))
 """Name, vCPUs, MiB, GiB."""
+NETWORK, SUBNET = "private", "10.64.0.0/18"
+"""Of simulated hosts: client libraries take a server without an address for a broken one."""
 
 
 def add_flavors(api_database: ApiDatabase) -> None:

@@ -156,6 +156,9 @@ def _seconds(asking: Asking, first: str, collection: str) -> tuple[str, ...]:
         case "os-instance-actions":
             found = asking.plain("GET", f"/servers/{first}/os-instance-actions")["instanceActions"]
             return tuple(each["request_id"] for each in found)
+        case "os-interface":
+            found = asking.plain("GET", f"/servers/{first}/os-interface")["interfaceAttachments"]
+            return tuple(each["port_id"] for each in found)
         case "os-extra_specs":
             return ("hw:cpu_policy",) if first == asking.things.flavor else ()
         case _:

@@ -172,15 +172,12 @@ class KeystoneCloud:
         for user, (project, role) in USERS.items():
             done("user", "create", user, "--password", password_of(user))
             done("role", "add", "--project", project, "--user", user, role)
-        for name, kind, path in (("superconductor", "compute", "/v2.1"), ("superconductor-images", "image", "/image")):
-            done("service", "create", "--name", name, kind)
+        for kind, path in (("compute", "/v2.1"), ("image", "/image"), ("network", "/network")):
+            done("service", "create", "--name", f"superconductor-{kind}", kind)
             done("endpoint", "create", "--region", real_keystone.REGION, kind, "public", f"{self.root}{path}")
 
     def _start(self) -> None:
         self.deployment.start(options(self.keystone.url))
-        # Client libraries take a server without an address for a broken one.
-        for line in ("network create private --physical-network physnet1", "subnet add private 10.0.0.0/24"):
-            self.deployment.command(line)
         spark.write_disk(self.folder / "disk")
         FolderStore(self.deployment.images).add(self.folder / "disk", name=IMAGE, image_id=spark.IMAGE_ID, disk_format="raw")
 

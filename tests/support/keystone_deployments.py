@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from cli.starter import NETWORK, SUBNET
 from deploy import ports
 from deploy.local import make
 from deploy.local.folder import Folder
@@ -32,9 +33,6 @@ class Deployment(Protocol):
 
     def start(self, options: Mapping[str, Mapping[str, str]]) -> None:
         """Serve with these options, by group and name, and return when a boot would work."""
-
-    def command(self, line: str) -> None:
-        """Run a command of its operator."""
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -69,9 +67,6 @@ class AllInOne:
                 return
         raise AssertionError(said)
 
-    def command(self, line: str) -> None:
-        subprocess.run([sys.executable, "-m", "cli", "--state", str(self._state), *line.split()], check=True, cwd=ROOT)
-
     def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
@@ -97,10 +92,10 @@ class ProcessRegion:
             except BaseException:
                 stop(self._region)
                 raise
+            # Client libraries take a server without an address for a broken one.
+            self._region.commands.run("network", "create", NETWORK, "--physical-network", "physnet1")
+            self._region.commands.run("subnet", "add", NETWORK, SUBNET)
             Start(self._region).run()
-
-    def command(self, line: str) -> None:
-        self._region.commands.run(*line.split())
 
     def close(self) -> None:
         with self._folder.held():

@@ -67,6 +67,43 @@ def test_addresses_are_shown_as_nova_shows_them(front: Front, blue: Network) -> 
     assert front.get(f"/v2.1/servers/{server}/os-security-groups", OTHER_TENANT).status_code == 404
 
 
+def test_interfaces_are_listed_and_shown(front: Front, blue: Network) -> None:
+    status, server = boot(front, [{"uuid": blue.uuid, "tag": "front"}], TENANT | TAGGED)
+    assert status == 202, server
+    path = f"/v2.1/servers/{server}/os-interface"
+    [port] = ports_of(front.database, server)[server]
+    four, six = (each.address for each in port.addresses)
+    subnets = {subnet.version: subnet.uuid for subnet in blue.subnets}
+    [shown] = front.get(path, TENANT).json["interfaceAttachments"]
+    assert shown == {
+        "port_id": shown["port_id"],
+        "net_id": blue.uuid,
+        "mac_addr": port.mac,
+        "port_state": "DOWN",
+        "fixed_ips": [{"ip_address": four, "subnet_id": subnets[4]}, {"ip_address": six, "subnet_id": subnets[6]}],
+    }
+    assert front.get(f"{path}/{shown['port_id']}", TENANT).json == {"interfaceAttachment": shown}
+    assert front.get(f"{path}/{shown['port_id']}", TENANT | NEWEST).json["interfaceAttachment"]["tag"] == "front"
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    assert front.get(path, TENANT).json["interfaceAttachments"] == [shown | {"port_state": "ACTIVE"}]
+    assert front.get(f"{path}/{UNKNOWN}", TENANT).status_code == 404
+    assert front.get(path, OTHER_TENANT).status_code == 404
+
+
+def test_what_servers_never_have_is_empty(front: Front) -> None:
+    server = front.boot(headers=TENANT)
+    path = f"/v2.1/servers/{server}"
+    assert front.get(f"{path}/os-interface", TENANT).json == {"interfaceAttachments": []}
+    assert front.get(f"{path}/os-volume_attachments", TENANT).json == {"volumeAttachments": []}
+    assert front.get(f"{path}/os-volume_attachments/{UNKNOWN}", TENANT).status_code == 404
+    assert front.get(f"{path}/os-server-password", TENANT).json == {"password": ""}
+    assert front.client.simulate_delete(f"{path}/os-server-password", headers=TENANT).status_code == 204
+    for name in ("os-interface", "os-volume_attachments", "os-server-password"):
+        assert front.get(f"{path}/{name}", OTHER_TENANT).status_code == 404
+
+
 def test_addresses_stay_through_the_boot_and_go_with_the_server(front: Front, blue: Network) -> None:
     _, server = boot(front, [{"uuid": blue.uuid}])
     own = ports_of(front.database, server)

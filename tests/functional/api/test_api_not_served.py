@@ -14,7 +14,7 @@ from tests.support.api import TENANT, Front
 from tests.support.api_table import served_routes
 from tests.support.routes import routes_of
 
-OWN = re.compile(r"/image.*|/v2\.1/superconductor/.*|/v2\.1/servers/{server_id}/explanation|/v2(\.[01])?|/identity/v3|/")
+OWN = re.compile(r"/image.*|/network.*|/v2\.1/superconductor/.*|/v2\.1/servers/{server_id}/explanation|/v2(\.[01])?|/identity/v3|/")
 """Paths that the Compute API does not have."""
 
 

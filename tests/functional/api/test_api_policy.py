@@ -34,10 +34,26 @@ PARAMETERS = {
     "token": "t",
     "alias": "os-keypairs",
     "network_id": UUID,
+    "port_id": UUID,
+    "subnet_id": UUID,
+    "collection": "routers",
+    "resource_id": UUID,
+    "volume_id": UUID,
     "version_id": "v2.1",
     "group_id": UUID,
 }
-OPEN = {"/", "/v2", "/v2.0", "/v2.1/versions/{version_id}", "/v2.1", "/identity/v3", "/image", "/image/v2"}
+OPEN = {
+    "/",
+    "/v2",
+    "/v2.0",
+    "/v2.1/versions/{version_id}",
+    "/v2.1",
+    "/identity/v3",
+    "/image",
+    "/image/v2",
+    "/network",
+    "/network/v2.0",
+}
 
 
 @pytest.fixture
