@@ -28,6 +28,7 @@ from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.middleware import Intake
+from api.migrations import Migrations, ServerMigrations
 from api.network_service import NetworkResources, NetworkVersions
 from api.openapi import OpenApi
 from api.operate import Operations
@@ -179,6 +180,16 @@ def make_app(
     add("/v2.1/servers/{server_id}/explanation", Explanation(finder, database), get=may.EXPLAIN)
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)
+    add("/v2.1/os-migrations", Migrations(settings, ledger), get=may.MIGRATION_LIST)
+    migrations = ServerMigrations(ledger, finder)
+    add("/v2.1/servers/{server_id}/migrations", migrations, get=may.SERVER_MIGRATION_LIST)
+    add(
+        "/v2.1/servers/{server_id}/migrations/{migration}",
+        migrations,
+        "one",
+        get=may.SERVER_MIGRATION_SHOW,
+        delete=may.SERVER_MIGRATION_ABORT,
+    )
     add("/v2.1/flavors", flavors, get=may.FLAVORS, post=may.FLAVOR_CREATE)
     add("/v2.1/flavors/detail", flavors, "detail", get=may.FLAVORS)
     add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS, put=may.FLAVOR_UPDATE, delete=may.FLAVOR_DELETE)

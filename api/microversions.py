@@ -33,6 +33,7 @@ class Since(enum.Enum):
     HOST_STATUS = (2, 16)
     DESCRIPTION = (2, 19)
     ACTIONS_OF_DELETED = (2, 21)
+    MIGRATION_TYPES = (2, 23)  # and the live migration of a server, which can be aborted from 2.24 on
     TAGS = (2, 26)
     HYPERVISOR_CPU_OBJECT = (2, 28)
     CONSOLE_TOKENS = (2, 31)  # of all types are told to proxies
@@ -53,10 +54,12 @@ class Since(enum.Enum):
     FLAVOR_DESCRIPTION = (2, 55)
     INJECTED_FILES_GONE = (2, 57)  # and a rebuild may have user data
     ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
+    MIGRATION_PAGES = (2, 59)  # with their UUIDs; unknown parameters are refused
     FLAVOR_EXTRA_SPECS = (2, 61)  # flavors show them
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served
     GROUP_RULES = (2, 64)  # a server group has one policy with rules, and no metadata
+    MIGRATIONS_BEFORE = (2, 66)  # lists of them by the end of a period
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
     FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
@@ -66,6 +69,7 @@ class Since(enum.Enum):
     REQUESTED_HOST = (2, 74)  # of a new server, which must pass all filters
     QUERY_CHECKED = (2, 75)  # an unknown parameter of a list is an error; answers to changes of servers are whole; swap may be 0
     UNSHELVE_ZONE = (2, 77)
+    MIGRATION_OWNERS = (2, 80)
     EVENT_DETAILS = (2, 84)
     HYPERVISOR_USE_GONE = (2, 88)  # hypervisors show no amounts
     HOSTNAME = (2, 90)  # can be given, and everyone sees it

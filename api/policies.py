@@ -106,6 +106,11 @@ CONSOLE_OUTPUT = "os_compute_api:os-console-output"
 REMOTE_CONSOLES = "os_compute_api:os-remote-consoles"
 CONSOLE_TOKENS = "os_compute_api:os-console-auth-tokens"
 ATTRIBUTES = "os_compute_api:os-extended-server-attributes"
+MIGRATION_LIST = "os_compute_api:os-migrations:index"
+SERVER_MIGRATIONS = SERVERS + "migrations:"
+SERVER_MIGRATION_LIST = SERVER_MIGRATIONS + "index"
+SERVER_MIGRATION_SHOW = SERVER_MIGRATIONS + "show"
+SERVER_MIGRATION_ABORT = SERVER_MIGRATIONS + "delete"
 ACTIONS = "os_compute_api:os-instance-actions:list"
 ACTION = "os_compute_api:os-instance-actions:show"
 ACTION_EVENTS = "os_compute_api:os-instance-actions:events"
@@ -300,6 +305,15 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
     _of(TOPOLOGY, READER, "Show the NUMA topology of a server.", "GET /servers/{id}/topology"),
+    _of(MIGRATION_LIST, ADMIN, "List the migrations of all servers.", "GET /os-migrations"),
+    _of(SERVER_MIGRATION_LIST, ADMIN, "List a server's live migration under way.", "GET /servers/{server_id}/migrations"),
+    _of(
+        SERVER_MIGRATION_SHOW,
+        ADMIN,
+        "Show a server's live migration under way.",
+        "GET /servers/{server_id}/migrations/{migration_id}",
+    ),
+    _of(SERVER_MIGRATION_ABORT, ADMIN, "Abort a live migration.", "DELETE /servers/{server_id}/migrations/{migration_id}"),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
     _of(

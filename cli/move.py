@@ -134,13 +134,8 @@ class MoveAbort(_DecideMoves):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        database, ledger, why = self.deployment.api_database, self.ledger, f"Given up by the operator {user_name()}."
-
-        def abort(uuid: str) -> Stepped:
-            given_up = ledger.write(operation_steps.give_up, {uuid: why}, database.now())
-            return given_up if given_up.operations else database.write(operation_steps.recall, [uuid], database.now())
-
-        self.decide(parsed_args.operations, abort, _not_abortable)
+        ledger, why = self.ledger, f"Given up by the operator {user_name()}."
+        self.decide(parsed_args.operations, lambda uuid: operation_steps.abort(ledger, uuid, why), _not_abortable)
 
 
 class MoveConfirm(_DecideMoves):

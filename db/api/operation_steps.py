@@ -289,6 +289,13 @@ def recall(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     return Stepped(operations=locked.operations)
 
 
+def abort(ledger: claims.Ledger, operation_uuid: str, why: str) -> Stepped:
+    """Give up an operation that is under way, or recall it if it sends. It changed nothing if it is in another state."""
+    database = ledger.database
+    stepped = ledger.write(give_up, {operation_uuid: why}, database.now())
+    return stepped if stepped.operations else database.write(recall, [operation_uuid], database.now())
+
+
 def given_up(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """The twins have ended: write back what the users had wanted of the sources, where these were asked to be off."""
     locked = operations.lock(tx, uuids, (State.UNDOING,))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 
 from db.api import image_removals
@@ -18,7 +19,7 @@ from db.api.tables import instance_mappings, operations
 from db.sql import dialect
 from db.sql.connection import ApiTransaction, at_commit
 from db.sql.keyed import by_index
-from objects import stored
+from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
@@ -220,23 +221,49 @@ def _bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[Any]) -
 class OperationQuery(Object, frozen=True, kw_only=True):
     """The filters of a list; an operation must pass all. ``host``, ``cell_uuid``: of either of its bodies.
 
-    ``include_ended``: operations that have ended, too. ``limit``: the newest.
+    ``kinds``: empty: all. ``changed_since``, ``changed_before``: of its latest change, in seconds since the epoch, both inclusive.
+    ``include_ended``: operations that have ended, too. ``limit``: the newest. ``marker``: only those after the one with this uuid.
     """
 
     server_uuid: str | None = None
     host: str | None = None
     cell_uuid: str | None = None
     state: OperationState | None = None
+    kinds: tuple[OperationKind, ...] = ()
+    source_host: str | None = None
+    user_id: str | None = None
+    project_id: str | None = None
+    changed_since: float | None = None
+    changed_before: float | None = None
     include_ended: bool = False
     limit: int = 1000
+    marker: str | None = None
+
+    def after(self, marker: str) -> OperationQuery:
+        """The query of the page that follows this operation."""
+        return msgspec.structs.replace(self, marker=marker)
 
 
 def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
-    """The operations that pass the filters, the newest first."""
+    """The operations that pass the filters, the newest first. Raises errors.Invalid for an unknown marker."""
     of = operations.c
     conditions: list[sa.ColumnElement[bool]] = [] if query.include_ended else [of.open_for.is_not(None)]
-    if query.server_uuid is not None:
-        conditions.append(of.server_uuid == query.server_uuid)
+    equal = {
+        of.server_uuid: query.server_uuid,
+        of.source_host: query.source_host,
+        of.user_id: query.user_id,
+        of.project_id: query.project_id,
+        of.state: query.state,
+    }
+    conditions += [column == value for column, value in equal.items() if value is not None]
+    if query.kinds:
+        conditions.append(of.kind.in_(query.kinds))
+    if query.changed_since is not None:
+        conditions.append(of.updated_at >= query.changed_since)
+    if query.changed_before is not None:
+        conditions.append(of.updated_at <= query.changed_before)
+    if query.marker is not None:
+        conditions.append(_follows(tx, query.marker))
     if query.host is not None:
         conditions.append(sa.or_(of.source_host == query.host, of.target_host == query.host))
     if query.cell_uuid is not None:
@@ -244,10 +271,16 @@ def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
             instance_mappings.c.instance_uuid.in_([of.source_uuid, of.twin_uuid]), instance_mappings.c.cell_uuid == query.cell_uuid
         )
         conditions.append(in_cell.exists())
-    if query.state is not None:
-        conditions.append(of.state == query.state)
     statement = sa.select(operations).where(*conditions).order_by(of.created_at.desc(), of.uuid).limit(query.limit)
     return [operation_of(row) for row in tx.execute(statement)]
+
+
+def _follows(tx: ApiTransaction, marker: str) -> sa.ColumnElement[bool]:
+    of = operations.c
+    at = tx.execute(sa.select(of.created_at).where(of.uuid == marker)).scalar_one_or_none()
+    if at is None:
+        raise errors.Invalid(f"Marker {marker[:80]} could not be found.")
+    return sa.or_(of.created_at < at, sa.and_(of.created_at == at, of.uuid > marker))
 
 
 _FAILED = sa.select(operations.c.server_uuid).where(

@@ -35,6 +35,7 @@ PARAMETERS = {
     "alias": "os-keypairs",
     "network_id": UUID,
     "port_id": UUID,
+    "migration": "1",
     "subnet_id": UUID,
     "collection": "routers",
     "resource_id": UUID,
