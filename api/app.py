@@ -17,6 +17,7 @@ from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
 from api.explanation import Explanation, RequestExplanation
 from api.extensions import Extensions
+from api.external_events import ExternalEvents
 from api.finding import Finder
 from api.flavor_access import FlavorAccess
 from api.flavor_specs import FlavorExtraSpecs
@@ -36,6 +37,7 @@ from api.opts import ApiSettings
 from api.os_networks import ProjectNetworks, TenantNetworks
 from api.pace import RequestRateLimit
 from api.paths import Paths
+from api.physical_hosts import PhysicalHosts
 from api.policies import PUBLIC
 from api.policy import PolicyRules
 from api.quota_classes import QuotaClasses
@@ -57,6 +59,7 @@ from api.services import Services
 from api.silence import Silences
 from api.status import Status
 from api.usage import TenantUsage
+from api.usage_audits import UsageAudits
 from api.versions import ComputeVersion, IdentityVersion, NoImages, Versions
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
@@ -206,7 +209,14 @@ def make_app(
     )
     services = Services(settings, database, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
-    add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE)
+    add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE, delete=may.SERVICE_DELETE)
+    physical_hosts = PhysicalHosts(settings, database, registry, services)
+    add("/v2.1/os-hosts", physical_hosts, get=may.HOST_LIST)
+    add("/v2.1/os-hosts/{host}", physical_hosts, "one", get=may.HOST_SHOW, put=may.HOST_UPDATE)
+    add("/v2.1/os-server-external-events", ExternalEvents(settings, database), post=may.EXTERNAL_EVENTS)
+    audits = UsageAudits(watch)
+    add("/v2.1/os-instance_usage_audit_log", audits, get=may.USAGE_AUDIT_LIST)
+    add("/v2.1/os-instance_usage_audit_log/{before}", audits, "before", get=may.USAGE_AUDIT_SHOW)
     host_aggregates = HostAggregates(settings, database)
     add("/v2.1/os-aggregates", host_aggregates, get=may.AGGREGATE_LIST, post=may.AGGREGATE_CREATE)
     add(

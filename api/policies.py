@@ -146,6 +146,15 @@ GROUP_CREATE = GROUPS + "create"
 GROUP_DELETE = GROUPS + "delete"
 SERVICES = "os_compute_api:os-services:list"
 SERVICE_UPDATE = "os_compute_api:os-services:update"
+SERVICE_DELETE = "os_compute_api:os-services:delete"
+HOSTS = "os_compute_api:os-hosts:"
+HOST_LIST = HOSTS + "list"
+HOST_SHOW = HOSTS + "show"
+HOST_UPDATE = HOSTS + "update"
+EXTERNAL_EVENTS = "os_compute_api:os-server-external-events:create"
+USAGE_AUDITS = "os_compute_api:os-instance-usage-audit-log:"
+USAGE_AUDIT_LIST = USAGE_AUDITS + "list"
+USAGE_AUDIT_SHOW = USAGE_AUDITS + "show"
 USAGES = "os_compute_api:os-simple-tenant-usage:list"
 USAGE = "os_compute_api:os-simple-tenant-usage:show"
 QUOTA_CLASS_SHOW = "os_compute_api:os-quota-class-sets:show"
@@ -357,6 +366,18 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(GROUP_DELETE, MEMBER, "Delete a server group; its servers stay.", "DELETE /os-server-groups/{server_group_id}"),
     _of(SERVICES, ADMIN, "List services.", "GET /os-services"),
     _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
+    _of(SERVICE_DELETE, ADMIN, "Forget a service that has ended, and its host.", "DELETE /os-services/{service_id}"),
+    _of(HOST_LIST, ADMIN, "List the hosts of services.", "GET /os-hosts"),
+    _of(HOST_SHOW, ADMIN, "Show what a host offers, and what projects use of it.", "GET /os-hosts/{host_name}"),
+    _of(HOST_UPDATE, ADMIN, "Enable and disable a host.", "PUT /os-hosts/{host_name}"),
+    _of(EXTERNAL_EVENTS, ADMIN, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
+    _of(USAGE_AUDIT_LIST, ADMIN, "Show the audits of usage; there are none.", "GET /os-instance_usage_audit_log"),
+    _of(
+        USAGE_AUDIT_SHOW,
+        ADMIN,
+        "Show the audits of usage before a time; there are none.",
+        "GET /os-instance_usage_audit_log/{before_timestamp}",
+    ),
     _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
     _of(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
     _of(QUOTA_CLASS_SHOW, ADMIN, "Show the quotas of a class.", "GET /os-quota-class-sets/{quota_class}"),

@@ -340,6 +340,38 @@ def service_change() -> Schema:
     return _object({"status": {"enum": ["enabled", "disabled"]}, "disabled_reason": _REASON, "forced_down": _BOOLEAN})
 
 
+def host_change() -> Schema:
+    """The body of ``PUT /os-hosts/{host}``."""
+    value = {"enum": [word for way in ("enable", "disable") for word in (way, way.capitalize(), way.upper())]}
+    return _object({"status": value, "maintenance_mode": value}) | {"minProperties": 1}
+
+
+NETWORK_EVENTS = ("network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted")
+EXTERNAL_EVENTS: tuple[tuple[Version, tuple[str, ...]], ...] = (
+    ((2, 1), NETWORK_EVENTS),
+    ((2, 51), ("volume-extended",)),
+    ((2, 76), ("power-update",)),
+    ((2, 82), ("accelerator-request-bound",)),
+    ((2, 93), ("volume-reimaged",)),
+)
+"""What other services may tell, each with the version that added it."""
+TAGGED_EVENTS = ("volume-extended", "power-update", "accelerator-request-bound")
+"""Events that need a tag."""
+
+
+def external_events(version: Version) -> Schema:
+    """The body of ``POST /os-server-external-events``."""
+    names = [name for since, added in EXTERNAL_EVENTS if since <= version for name in added]
+    event = {
+        "name": {"enum": names},
+        "server_uuid": _UUID,
+        "status": {"enum": ["failed", "completed", "in-progress"]},
+        "tag": {"type": "string", "maxLength": 255},
+    }
+    items = _object(event) | {"required": ["name", "server_uuid"]}
+    return _required("events", {"type": "array", "minItems": 1, "maxItems": 1000, "items": items})
+
+
 REMOTE_CONSOLE_CHANGES: tuple[Version, ...] = ((2, 1), Since.WEB_MKS.value)
 """Versions that changed the body of a request for a remote console."""
 

@@ -9,6 +9,7 @@ import logging
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import falcon
@@ -31,7 +32,8 @@ from cells.host_service import HostChange
 from cells.registry import CellRegistry
 from db import processes
 from db.api import aggregates
-from db.cell import services
+from db.api import host_removal as api_host_removal
+from db.cell import host_removal, services
 from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction, CellTransaction
 from db.sql.engine import ApiDatabase
@@ -58,6 +60,17 @@ class CellServices(NamedTuple):
     agents: list[SeenService]
 
 
+class FoundService(NamedTuple):
+    """A process, or an agent. ``cell``: None at the API level."""
+
+    service: Process | SeenService
+    cell: Cell | None
+
+    @property
+    def uuid(self) -> str:
+        return self.service.uuid if isinstance(self.service, Process) else self.service.service.uuid
+
+
 class Services:
     """Lists the services of all cells, and changes those of hosts: before 2.53 by host and binary, then by their IDs."""
 
@@ -76,6 +89,12 @@ class Services:
         """A cell that does not answer is named in a header. Since 2.69 its hosts are listed, as UNKNOWN."""
         call = calls.of(req)
         refuse_unknown_names(req, call, ("host", "binary"))
+        entries = self.entries(resp, call)
+        wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
+        answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
+
+    def entries(self, resp: falcon.Response, call: Call) -> list[dict[str, Any]]:
+        """All services. A cell that does not answer is named in a header of ``resp``."""
         level, zones = self._database.read(_api_level)
         answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
         entries = [
@@ -90,8 +109,7 @@ class Services:
                 for cell in silent
                 for host in sorted(self._registry.hosts_of(cell.uuid))
             ]
-        wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
-        answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
+        return entries
 
     @validated_by("_validator")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
@@ -102,6 +120,34 @@ class Services:
         else:
             answer(resp, {"service": self._act(call, service_id, document)})
 
+    def on_delete_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
+        """Forget a service that has ended, and the host of an agent with it.
+
+        Raises errors.Conflict while it runs, or while the host has servers.
+        """
+        call = calls.of(req)
+        if not (is_uuid(service_id) if call.has(Since.SERVICE_UUIDS) else service_id.isdecimal()):
+            raise errors.Invalid(f"Invalid {'uuid' if call.has(Since.SERVICE_UUIDS) else 'id'} {service_id[:80]}")
+        found = self._find(service_id, call)
+        if isinstance(found.service, Process):
+            self._forget(found.service, found.cell)
+        else:
+            host, silence = found.service.service.host, self._settings.service_down_time
+            assert found.cell is not None  # noqa: S101 - an agent is in a cell
+            found.cell.within(self._settings.cell_timeout).write(host_removal.from_cell, host, AGENT_BINARY, silence)
+            with suppress(errors.NotFound):  # it was never mapped
+                self._database.write(api_host_removal.from_api, host)
+            LOG.info("host %s of cell %s was deleted, by user %s", host, found.cell.name, call.context.user_id)
+        resp.status = 204
+
+    def _forget(self, process: Process, cell: Cell | None) -> None:
+        if process.age <= self._settings.service_down_time:
+            raise errors.Conflict(f"Service {process.uuid} runs: stop it first")
+        if cell is None:
+            self._database.write(processes.end, "api", process.uuid)
+        else:
+            cell.within(self._settings.cell_timeout).write(processes.end, "cell", process.uuid)
+
     # -- from 2.53 on ------------------------------------------------------------------------------------------------------------
 
     def _put(self, call: Call, service_id: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -109,27 +155,29 @@ class Services:
             raise errors.Invalid(f"Invalid uuid {service_id[:80]}")
         self._validator.check(call.version, document)
         change = _change_of(document)
-        cell, host = self._find(service_id)
+        found = self._find(service_id, call)
+        if isinstance(found.service, Process):
+            raise _not_compute(BINARIES.get(found.service.binary, found.service.binary))
+        assert found.cell is not None  # noqa: S101 - an agent is in a cell
         _, zones = self._database.read(_api_level)
-        return self._agent(self._tell(call, cell, host, change), zones, call)
+        return self._agent(self._tell(call, found.cell, found.service.service.host, change), zones, call)
 
-    def _find(self, service_id: str) -> tuple[Cell, str]:
-        """The agent with this ID, by its cell and host. Raises errors.NotFound, errors.Invalid for another kind of service."""
-        others = self._database.read(processes.list_all, "api")
+    def _find(self, wanted: str, call: Call) -> FoundService:
+        """The service with this ID. Raises errors.NotFound, and errors.CellUnavailable while a cell does not answer."""
+        level = self._database.read(processes.list_all, "api")
         answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
+        every = [FoundService(process, None) for process in level]
         for each in answers:
             if isinstance(each, Answered):
-                found = next((agent for agent in each.value.agents if agent.service.uuid == service_id), None)
-                if found is not None:
-                    return each.cell, found.service.host
-                others += each.value.conductors
-        other = next((process for process in others if process.uuid == service_id), None)
-        if other is not None:
-            raise _not_compute(BINARIES.get(other.binary, other.binary))
+                every += [FoundService(agent, each.cell) for agent in each.value.agents]
+                every += [FoundService(process, each.cell) for process in each.value.conductors]
+        for found in every:
+            if str(service_id(found.uuid, call)) == wanted:
+                return found
         silent = [*(each.reason for each in answers if isinstance(each, Unanswered)), *self._registry.broken().values()]
         if silent:
-            raise errors.CellUnavailable(f"Service {service_id} was not found in the cells that answer: {silent[0]}")
-        raise errors.NotFound(f"Service {service_id} could not be found.")
+            raise errors.CellUnavailable(f"Service {wanted} was not found in the cells that answer: {silent[0]}")
+        raise errors.NotFound(f"Service {wanted} could not be found.")
 
     # -- before ------------------------------------------------------------------------------------------------------------------
 
@@ -141,12 +189,16 @@ class Services:
         if document["binary"] != COMPUTE:
             raise _not_compute(document["binary"])
         host: str = document["host"]
+        self.change(call, host, change)
+        return {"host": host, "binary": COMPUTE} | told
+
+    def change(self, call: Call, host: str, change: HostChange) -> None:
+        """Tell the cell of a host. Raises errors.NotFound for a host that is in none."""
         try:
             cell = self._registry.of_host(host)
         except errors.HostNotMapped:
-            raise errors.NotFound(f"Compute host {host} could not be found.") from None
+            raise errors.NotFound(f"Compute host {host[:80]} could not be found.") from None
         self._tell(call, cell, host, change)
-        return {"host": host, "binary": COMPUTE} | told
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from tests.support.keystone_cloud import KeystoneCloud
 ENTRIES: list[dict[str, str]] = yaml.safe_load((Path(__file__).parent / "openstack_commands.yaml").read_text())
 LONGEST_LINE = 600
 """Characters of a refusal. The client puts the address before the API's sentence."""
-_OWN = re.compile(r"deprecated|^\d+ of \d+ .* failed to delete\.$")
+_OWN = re.compile(r"deprecated|^\d+ of \d+ .* (failed to delete|were not added|were not removed)\.$")
 """Lines that the client adds by itself."""
 _NAMES = """
 import importlib.metadata, json

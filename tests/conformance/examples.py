@@ -132,6 +132,8 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
+        case "os-instance_usage_audit_log":
+            return ("2026-01-15 10:00:00",)
         case "extensions":
             return ("os-keypairs",)
         case "versions":

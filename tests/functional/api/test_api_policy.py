@@ -35,6 +35,8 @@ PARAMETERS = {
     "alias": "os-keypairs",
     "network_id": UUID,
     "port_id": UUID,
+    "host": "h1",
+    "before": "2026-01-01 00:00:00",
     "migration": "1",
     "subnet_id": UUID,
     "collection": "routers",

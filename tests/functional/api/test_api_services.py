@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import falcon.testing
+import msgspec
 import pytest
+import sqlalchemy as sa
 
 from conductor.evacuate import DeadHostSweep
 from db import processes
-from db.api import aggregates, host_mappings, operations
+from db.api import aggregates, host_mappings, operations, tables
 from db.cell import feed, services
-from db.cell.services import SeenService
+from db.cell.services import Beat, SeenService
 from objects.cell import HostMapping
 from objects.feed import EventKind
 from objects.operation import OperationKind
@@ -215,8 +218,8 @@ def test_a_fencing_system_calls_a_host_dead_and_evacuates_it(front: Front) -> No
     """Masakari's order of requests. With [conductor] evacuate_dead_hosts the second is not needed."""
     first, second = front.boot("web-1", TENANT), front.boot("web-2", TENANT)
     front.hand_over("h1")
-    for uuid in (first, second):
-        front.activate(uuid)
+    for server in (first, second):
+        front.activate(server)
     front.follow_feed()
 
     def evacuate(uuid: str) -> falcon.testing.Result:
@@ -228,3 +231,119 @@ def test_a_fencing_system_calls_a_host_dead_and_evacuates_it(front: Front) -> No
     DeadHostSweep(front.ledger, front.registry).look()
     found = front.database.read(operations.open_for, [first, second])
     assert [found[uuid].kind for uuid in (first, second)] == [OperationKind.EVACUATE] * 2
+
+
+# -- deleted -----------------------------------------------------------------------------------------------------------------
+
+
+def delete(front: Front, service: str, headers: dict[str, str] = NEWEST) -> int:
+    return front.client.simulate_delete(f"/v2.1/os-services/{service}", headers=headers).status_code
+
+
+def stop(front: Front, host: str) -> None:
+    """The host's agent tells that it ends."""
+    front.cell.write(services.heartbeats, [Beat(host=host, binary=AGENT_BINARY, version=1, stopping=True)])
+
+
+def test_a_host_that_has_ended_is_deleted_with_its_memberships(front: Front) -> None:
+    service = id_of(front)
+    front.database.write(aggregates.add_host, front.database.write(aggregates.create, "fast", {}).id, "h1")
+    assert delete(front, service) == 409, "it runs"
+    stop(front, "h1")
+    assert delete(front, service, MEMBER) == 403
+    assert delete(front, service) == 204
+    assert [each["host"] for each in listed(front, binary="nova-compute")] == ["h2"]
+    assert [mapping.host for mapping in front.database.read(host_mappings.list_all)] == ["h2"]
+    assert [found.hosts for found in front.database.read(aggregates.list_all)] == [()]
+    assert delete(front, service) == 404
+    [old] = [each for each in listed(front, OLDEST) if each["host"] == "h2"]
+    stop(front, "h2")
+    assert delete(front, "x", OLDEST) == delete(front, "x") == 400
+    assert delete(front, str(old["id"]), OLDEST) == 204
+
+
+def test_a_host_with_servers_is_kept(front: Front) -> None:
+    server = front.boot("web", TENANT)
+    front.hand_over()
+    front.activate(server)
+    stop(front, "h1")
+    assert delete(front, id_of(front)) == 409
+    assert {mapping.host for mapping in front.database.read(host_mappings.list_all)} == {"h1", "h2"}
+
+
+def test_another_service_is_deleted_once_it_is_silent(front: Front) -> None:
+    for host in ("alive", "dead"):
+        about = Process(uuid=host, binary=SCHEDULER_BINARY, host=host, about=About(), started_at=0.0, last_seen=0.0, age=0.0)
+        front.database.write(processes.appear, "api", msgspec.structs.replace(about, uuid=str(uuid.uuid4())))
+    table = tables.api_processes
+    front.database.write(lambda tx: tx.execute(sa.update(table).where(table.c.host == "dead").values(last_seen=1.0)))
+    ids = {each["host"]: str(each["id"]) for each in listed(front, binary="nova-scheduler")}
+    assert (delete(front, ids["alive"]), delete(front, ids["dead"])) == (409, 204)
+    assert [each["host"] for each in listed(front, binary="nova-scheduler")] == ["alive"]
+
+
+# -- hosts, up to 2.42 -------------------------------------------------------------------------------------------------------
+
+
+def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
+    hosts = front.get("/v2.1/os-hosts").json["hosts"]
+    assert {"host_name": "h1", "service": "compute", "zone": "nova"} in hosts
+    assert front.get("/v2.1/os-hosts", zone="internal").json["hosts"] == [each for each in hosts if each["zone"] == "internal"]
+    server = front.boot("web", TENANT)
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    shown = [each["resource"] for each in front.get("/v2.1/os-hosts/h1").json["host"]]
+    assert [each["project"] for each in shown] == ["(total)", "(used_now)", "(used_max)", "p1"]
+    assert shown[3] == shown[2] | {"project": "p1"} == {"host": "h1", "project": "p1", "cpu": 1, "memory_mb": 2048, "disk_gb": 20}
+    changed = front.client.simulate_put("/v2.1/os-hosts/h1", json={"status": "Disable"})
+    assert changed.json == {"host": "h1", "status": "disabled"}
+    assert "h1" not in [each["host_name"] for each in front.get("/v2.1/os-hosts").json["hosts"]]
+    for path, body, status in (
+        ("nowhere", {"status": "enable"}, 404),
+        ("h1", {"status": "on"}, 400),
+        ("h1", {}, 400),
+        ("h1", {"maintenance_mode": "enable"}, 501),
+    ):
+        assert front.client.simulate_put(f"/v2.1/os-hosts/{path}", json=body).status_code == status
+    assert front.get("/v2.1/os-hosts/nowhere").status_code == 404
+    assert front.get("/v2.1/os-hosts", {"OpenStack-API-Version": "compute 2.43"}).status_code == 404
+
+
+def test_no_host_has_audited_its_usage(front: Front) -> None:
+    log = front.get("/v2.1/os-instance_usage_audit_log").json["instance_usage_audit_logs"]
+    assert (log["hosts_not_run"], log["num_hosts_done"], log["log"]) == (["h1", "h2"], 0, {})
+    path = "/v2.1/os-instance_usage_audit_log"
+    earlier = front.get(f"{path}/2026-01-15 10:00:00").json["instance_usage_audit_log"]
+    assert (earlier["period_beginning"], earlier["period_ending"]) == ("2025-12-01 00:00:00", "2026-01-01 00:00:00")
+    for wrong in ("yesterday", "2026-13-01 00:00:00", "0001-01-01 00:00:00"):
+        assert front.get(f"{path}/{wrong}").status_code == 400
+
+
+# -- events of other services ------------------------------------------------------------------------------------------------
+
+
+def test_each_external_event_is_answered_by_itself(front: Front) -> None:
+    server, waiting = front.boot("web", TENANT), front.boot("later", TENANT)
+    events = [
+        {"name": "network-vif-plugged", "server_uuid": waiting, "tag": "t"},
+        {"name": "network-changed", "server_uuid": str(uuid.uuid4())},
+    ]
+    told_of = tell(front, events, OLDEST)
+    assert (told_of.status_code, [each["code"] for each in told_of.json["events"]]) == (207, [422, 404])
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    plugged = {"name": "network-vif-plugged", "server_uuid": server, "status": "completed"}
+    done = tell(front, [plugged], OLDEST)
+    assert (done.status_code, done.json) == (200, {"events": [plugged | {"code": 200}]})
+    power = {"name": "power-update", "server_uuid": server}
+    assert tell(front, [power], {"OpenStack-API-Version": "compute 2.75"}).status_code == 400
+    answers = [tell(front, [power | tag], NEWEST).json["events"][0] for tag in ({}, {"tag": "POWER_OFF"})]
+    assert [(each["status"], each["code"]) for each in answers] == [("failed", 400), ("failed", 422)]
+    assert tell(front, [], NEWEST).status_code == tell(front, [plugged | {"status": "done"}], NEWEST).status_code == 400
+    assert tell(front, [plugged], MEMBER).status_code == 403
+
+
+def tell(front: Front, events: list[dict[str, Any]], headers: dict[str, str]) -> falcon.testing.Result:
+    return front.client.simulate_post("/v2.1/os-server-external-events", headers=headers, json={"events": events})
