@@ -13,6 +13,7 @@ import pytest
 
 from chaos.watch import unwell
 from deploy.local.health import State
+from deploy.local.options import set_options
 from deploy.local.region import Region
 from deploy.local.shape import Role
 from service.periodic import wait_until
@@ -23,7 +24,9 @@ from tests.support.weather import all_weather
 pytestmark = needs_servers
 
 STUCK_AFTER = 4.0
-"""Seconds, of cell conductors. Ten intervals of their sweeps are as long as ten seconds; a database is given up after fifteen."""
+"""Seconds, of cell conductors. A database is given up after fifteen, and their health takes three to tell while it is silent."""
+SWEEP_INTERVAL = STUCK_AFTER / 10
+"""Seconds. A round is stuck after ten of them, too."""
 CELL1 = {"cell1-conductor-1", "cell1-host1", "cell1-host2"}
 
 
@@ -31,7 +34,8 @@ def soon_stuck(region: Region) -> None:
     for member in SHAPE.members():
         if member.role is Role.CONDUCTOR:
             file = region.folder.etc / member.files[-1]
-            file.write_text(f"{file.read_text()}stuck_after = {STUCK_AFTER}\n")
+            set_options(file, "monitoring", {"stuck_after": str(STUCK_AFTER)})
+            set_options(file, "conductor", {"sweep_interval": str(SWEEP_INTERVAL)})
 
 
 @pytest.fixture(scope="module")
