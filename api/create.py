@@ -225,6 +225,7 @@ def properties(server: ServerBody, public_key: str | None, metadata_limit: int) 
         hostname=server.hostname,
         access_ip_v4=server.access_ip_v4,
         access_ip_v6=server.access_ip_v6,
+        auto_disk_config=server.disk_config == "AUTO",
     )
 
 

@@ -35,9 +35,7 @@ EQUAL = {
 ALIASES = {"display_name": "name", "display_description": "description", "image_ref": "image", "tenant_id": "project_id"}
 """Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
-EMPTY_HERE = frozenset({
-    "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name",
-})  # fmt: skip
+EMPTY_HERE = frozenset({"kernel_id", "ramdisk_id", "root_device_name"})
 """Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
@@ -48,9 +46,10 @@ NOT_OFFERED = frozenset({
 
 KNOWN = (
     EQUAL.keys() | ALIASES.keys() | EMPTY_HERE | NOT_OFFERED | {
-        "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host", "launch_index", "limit",
-        "locked", "marker", "metadata", "name", "node", "not-tags", "not-tags-any", "position", "power_state", "project_id",
-        "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status", "tags", "tags-any", "task_state", "uuid", "vm_state",
+        "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host", "ip",
+        "ip6", "launch_index", "limit", "locked", "marker", "metadata", "name", "node", "not-tags", "not-tags-any",
+        "position", "power_state", "project_id", "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status",
+        "tags", "tags-any", "task_state", "uuid", "vm_state",
     }
 )  # fmt: skip
 """All parameters of a server list."""
@@ -117,9 +116,6 @@ def _states(req: falcon.Request, call: Call) -> Filters:
 
 
 def _impossible(req: falcon.Request, call: Call) -> Filters | None:
-    for name in ("ip", "ip6"):
-        if given := req.get_param(name):
-            regexes.check(given, name)
     if any(req.get_param(name) for name in EMPTY_HERE) or boolean(req, "soft_deleted"):
         return None
     return {}
@@ -136,7 +132,7 @@ def _plain(req: falcon.Request, call: Call) -> Filters:
 
 def _expressions(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {}
-    for name in ("name", "description"):
+    for name in ("name", "description", "ip", "ip6"):
         if given := value_of(req, name):
             regexes.check(given, name)
             found[name] = given

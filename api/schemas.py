@@ -65,6 +65,8 @@ _BOOLEAN: Schema = {"type": ["boolean", "string"], "enum": list(BOOLEANS)}
 _COUNT: Schema = {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 1, "maximum": 999999999}
 _UUID: Schema = {"type": "string", "format": "uuid"}
 _DESCRIPTION: Schema = {"type": ["string", "null"], "maxLength": 255, "format": "printable"}
+DISK_CONFIG = "OS-DCF:diskConfig"
+_DISK_CONFIG: Schema = {"enum": ["AUTO", "MANUAL"]}
 _ACCESS: dict[str, Schema] = {
     "accessIPv4": {"type": "string", "format": "ipv4-or-empty"},
     "accessIPv6": {"type": "string", "format": "ipv6-or-empty"},
@@ -167,7 +169,7 @@ def create(version: Version) -> Schema:
         "config_drive": _BOOLEAN,
         "key_name": _NAME,
         "security_groups": {"type": "array", "items": _object({"name": _NAME})},
-        "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+        DISK_CONFIG: _DISK_CONFIG,
     } | _ACCESS
     required = ["name", "flavorRef"]
     if Since.DESCRIPTION.holds(version):
@@ -195,7 +197,7 @@ def create(version: Version) -> Schema:
 
 def update(version: Version) -> Schema:
     """The body of ``PUT /servers/{id}``."""
-    server = {"name": _NAME, "OS-DCF:diskConfig": {"enum": ["MANUAL"]}} | _ACCESS | hostname(version)
+    server = {"name": _NAME, DISK_CONFIG: _DISK_CONFIG} | _ACCESS | hostname(version)
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     return _required("server", _object(server))
@@ -462,9 +464,7 @@ _MOVE: dict[str, Schema] = {CROSS_CELL: _BOOLEAN}
 _FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 255}
 
 REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
-RESIZE = _versions(
-    ((2, 1), {"flavorRef": _FLAVOR_REF, "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]}} | _MOVE), required=["flavorRef"]
-)
+RESIZE = _versions(((2, 1), {"flavorRef": _FLAVOR_REF, DISK_CONFIG: _DISK_CONFIG} | _MOVE), required=["flavorRef"])
 MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}} | _MOVE), null=True)
 """With a host in all versions: the Compute API has it since 2.56."""
 _EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
@@ -502,7 +502,7 @@ UNSHELVE: tuple[tuple[Version, Schema], ...] = (
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {
     "imageRef": _UUID,
-    "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+    DISK_CONFIG: _DISK_CONFIG,
     "preserve_ephemeral": _BOOLEAN,
     "name": _NAME,
     "metadata": _METADATA,

@@ -79,19 +79,15 @@ class OperationActions:
         resp.status = 202
 
     def _resize(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
-        if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
-            raise errors.Invalid("resize.OS-DCF:diskConfig: only MANUAL is served")
         flavor = self._operations.flavor(call, str(value["flavorRef"]))
         args = OperationArgs(flavor_id=flavor.flavor_id, cross_cell=_cross_cell(call, value))
-        self._operations.accept(call, server_id, Kind.RESIZE, args, flavor)
+        self._operations.accept(call, server_id, Kind.RESIZE, args, flavor, decide=partial(_disk_config, value))
         resp.status = 202
 
     def _rebuild(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
         """Answers with the server, as it is shown."""
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
-        if value.get("OS-DCF:diskConfig", "MANUAL") != "MANUAL":
-            raise errors.Invalid("rebuild.OS-DCF:diskConfig: only MANUAL is served")
         args = OperationArgs(image_id=value["imageRef"])
         limit = self._operations.metadata_limit(call)
         self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value, limit))
@@ -169,6 +165,11 @@ def _edit_of_rebuild(value: dict[str, Any], metadata_limit: int, server: Server,
     if "metadata" not in value:
         return edit
     return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"], metadata_limit))
+
+
+def _disk_config(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:
+    """What a resize changes of the server itself."""
+    return edit_of({name: value[name] for name in (schemas.DISK_CONFIG,) if name in value})
 
 
 def _cross_cell(call: Call, value: dict[str, Any]) -> bool:

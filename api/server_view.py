@@ -78,7 +78,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "addresses": ports.shown(own_ports),
         "accessIPv4": asked.access_ip_v4,
         "accessIPv6": asked.access_ip_v6,
-        "OS-DCF:diskConfig": "MANUAL",
+        "OS-DCF:diskConfig": "AUTO" if asked.auto_disk_config else "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
         "OS-EXT-STS:vm_state": _vm_state(server),
         "OS-EXT-STS:task_state": phase.task_of(server),

@@ -233,6 +233,7 @@ def edit_of(given: dict[str, Any]) -> Edit:
         hostname=given.get("hostname", UNSET),
         access_ip_v4=given.get("accessIPv4", UNSET),
         access_ip_v6=given.get("accessIPv6", UNSET),
+        auto_disk_config=given[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in given else UNSET,
     )
 
 

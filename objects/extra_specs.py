@@ -23,13 +23,23 @@ FORBIDDEN = "forbidden"
 RESOURCE_CLASS_LENGTH = 255
 """Maximum characters in the name of a resource class."""
 
+NOT_OFFERED = {
+    "pci_passthrough:": "devices of hosts are not given to guests",
+    "accel:": "there are no accelerators",
+    "hw:pmem": "there is no persistent memory",
+    "hw:cpu_dedicated_mask": "the CPUs of a guest are all shared or all dedicated (hw:cpu_policy)",
+    "group_policy": "there are no groups of resources",
+    "same_subtree": "there are no groups of resources",
+}
+"""Beginnings of keys that Nova places by and nothing here does, each with the reason."""
+
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _GROUP = re.compile(r"(resources|trait)[^:]+:")
 _WHOLE = re.compile(r"[0-9]{1,10}")
 
 
 def check(specs: Specs) -> None:
-    """Raise Invalid for an invalid resource class or trait; the message begins with the key."""
+    """Raise Invalid for an invalid resource class or trait and for what is not offered; the message begins with the key."""
     for key, value in specs.items():
         if key.startswith(RESOURCES):
             _amount(key, value)
@@ -38,6 +48,9 @@ def check(specs: Specs) -> None:
         elif _GROUP.match(key):
             kind = key[: key.index(":")]
             raise errors.Invalid(f"{key[:80]}: there are no groups such as {kind[:40]!r}; use {RESOURCES}CLASS and {TRAIT}NAME")
+        for name, why in NOT_OFFERED.items():
+            if key.startswith(name):
+                raise errors.Invalid(f"{key[:80]}: is not offered: {why}; remove it from the flavor")
 
 
 def check_image(properties: Specs) -> None:

@@ -173,6 +173,7 @@ class Server(Object, frozen=True, kw_only=True):
     hostname: str | None = None
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
+    auto_disk_config: bool | None = None
     image_id: str | None = None
     operation: Operation | None = None
 
@@ -196,4 +197,5 @@ class Server(Object, frozen=True, kw_only=True):
             hostname=self.hostname or asked.hostname,
             access_ip_v4=asked.access_ip_v4 if self.access_ip_v4 is None else self.access_ip_v4,
             access_ip_v6=asked.access_ip_v6 if self.access_ip_v6 is None else self.access_ip_v6,
+            auto_disk_config=asked.auto_disk_config if self.auto_disk_config is None else self.auto_disk_config,
         )

@@ -26,7 +26,8 @@ class ServerProperties(Object, frozen=True, kw_only=True):
     """The tenant's properties that do not affect placement and are not secret (see ``BootSecrets`` for those).
 
     ``public_key``: the text of the key ``key_name`` as it was when the request was accepted. ``hostname`` None: made of the name.
-    ``access_ip_v4``, ``access_ip_v6``: addresses that the tenant shows with the server; nothing uses them.
+    ``access_ip_v4``, ``access_ip_v6``: addresses that the tenant shows with the server; nothing uses them. ``auto_disk_config``:
+    what ``OS-DCF:diskConfig`` says of the disk, for the guest's own tools: no driver here changes partitions.
     """
 
     metadata: dict[str, str] = {}
@@ -40,6 +41,7 @@ class ServerProperties(Object, frozen=True, kw_only=True):
     hostname: str | None = None
     access_ip_v4: str = ""
     access_ip_v6: str = ""
+    auto_disk_config: bool = False
 
     def __repr__(self) -> str:
         """Without the metadata, which may hold secrets too."""
@@ -89,7 +91,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.5"
+    VERSION: ClassVar[str] = "2.6"
 
     batch_id: str
     request_id: str

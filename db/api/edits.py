@@ -40,6 +40,7 @@ class Edit(Object, frozen=True, kw_only=True):
     hostname: str | UnsetType = UNSET
     access_ip_v4: str | UnsetType = UNSET
     access_ip_v6: str | UnsetType = UNSET
+    auto_disk_config: bool | UnsetType = UNSET
     locked_by: str | UnsetType | None = UNSET
     locked_reason: str | UnsetType | None = UNSET
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from db.api import phases, regexes, spec_fields
-from db.api.tables import instance_mappings, request_specs
+from db.api.tables import addresses, instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
 from objects import errors, stored
 from objects.base import Object
@@ -26,6 +26,16 @@ _SERVER = sa.func.coalesce(_C.server_uuid, _C.instance_uuid)
 """The uuid that users know."""
 
 _DESCRIPTION = spec_fields.description()
+
+
+def _addresses(*, version: int) -> sa.ScalarSelect[Any]:
+    """The addresses of the server of this IP version, in one text of lines; NULL: it has none."""
+    of = addresses.c
+    is_v6 = of.address.contains(":")
+    of_server = (of.server_uuid == _SERVER, is_v6 if version == 6 else sa.not_(is_v6))
+    return sa.select(sa.func.aggregate_strings(of.address, "\n")).where(*of_server).correlate(instance_mappings).scalar_subquery()
+
+
 _HAS_CONFIG_DRIVE = sa.func.coalesce(spec_fields.of_server(request_specs.c.config_drive), sa.false())
 
 SEARCH_TIME_S = 3.0
@@ -39,6 +49,8 @@ _ROWS_PER_TIME_CHECK = 100
 _TOO_MANY = (
     "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
 )
+
+_IP_V4, _IP_V6 = _addresses(version=4), _addresses(version=6)
 
 SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "created_at": _C.created_at,
@@ -73,7 +85,8 @@ _NEVER_NULL = frozenset({"power_state", "config_drive", "locked"})
 class ServerQuery(Object, frozen=True, kw_only=True):
     """The filters, order and page of a list. A server must pass all filters; times are seconds since the epoch.
 
-    ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text.
+    ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``: the same, in
+    one of the server's IPv4 or IPv6 addresses.
     ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
     ``locked``: whether anybody has locked the server.
     ``tags``: has all of them; ``tags_any``: has at least one; ``not_tags``: not all; ``not_tags_any``: none.
@@ -87,6 +100,8 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     batch_id: str | None = None
     name: str | None = None
     description: str | None = None
+    ip: str | None = None
+    ip6: str | None = None
     phases: tuple[str, ...] = ()
     vm_states: tuple[str, ...] | None = None
     task_states: tuple[str, ...] | None = None
@@ -152,7 +167,7 @@ def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
         position = query.position if query.position is not None else _position(tx, query, body, labels)
         after = (*position, body)
     statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
-    if query.name is not None or query.description is not None:
+    if _searched(query):
         statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
     elif after is not None:
         statement = statement.where(_after(ordered, after))
@@ -172,18 +187,24 @@ def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]
     return statement
 
 
+def _searched(query: ServerQuery) -> list[tuple[str, sa.ColumnElement[Any]]]:
+    """The regular expressions, each with what it is searched for in: lines of text."""
+    texts = ((query.name, _C.name), (query.description, _DESCRIPTION), (query.ip, _IP_V4), (query.ip6, _IP_V6))
+    return [(pattern, text) for pattern, text in texts if pattern is not None]
+
+
 def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
     """The uuids of the first ``query.limit`` servers after ``after`` that match the query's regular expressions.
 
     It reads candidates that pass all other filters in the list's order, page by page. Raises ``errors.TooCostly`` after
     SEARCH_TIME_S or SEARCHED_SERVERS_LIMIT candidates, to bound the time.
     """
-    searched = [(query.name, _C.name), (query.description, _DESCRIPTION)]
-    patterns = [pattern for pattern, _ in searched if pattern is not None]
-    texts = [text.label(f"text_{number}") for number, (pattern, text) in enumerate(searched) if pattern is not None]
+    searched = _searched(query)
+    patterns = [pattern for pattern, _ in searched]
+    texts = [text.label(f"text_{number}") for number, (_, text) in enumerate(searched)]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
     # LIKE ignores case on SQLite: that leaves more candidates, never fewer
-    likely = [text.contains(held, autoescape=True) for pattern, text in searched if pattern and (held := regexes.literal(pattern))]
+    likely = [text.contains(held, autoescape=True) for pattern, text in searched if (held := regexes.literal(pattern))]
     statement = _in_order(sa.select(*texts, *labels).where(*_conditions(query), *likely), keys)
     found: list[str] = []
     end = time.monotonic() + SEARCH_TIME_S
@@ -359,6 +380,7 @@ def server_of(row: sa.Row[Any]) -> Server:
         hostname=row.hostname,
         access_ip_v4=row.access_ip_v4,
         access_ip_v6=row.access_ip_v6,
+        auto_disk_config=row.auto_disk_config,
         image_id=row.image_id,
         batch_id=row.batch_id,
         project_id=row.project_id,

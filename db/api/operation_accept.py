@@ -237,7 +237,7 @@ _KINDS = {
 _INSERT_SPEC, _INSERT_REQUEST, _INSERT_MAPPING = (sa.insert(each) for each in (request_specs, build_requests, instance_mappings))
 COPIED = (
     "project_id", "user_id", "name", "launch_index", "created_at", "locked_by", "locked_reason", "description", "metadata", "tags",
-    "user_version", "hostname", "access_ip_v4", "access_ip_v6",
+    "user_version", "hostname", "access_ip_v4", "access_ip_v6", "auto_disk_config",
 )  # fmt: skip
 """Columns of the source's mapping that its twin has too, so that lists show it in the same place and with the same texts."""
 _COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in COPIED)).where(

@@ -40,8 +40,8 @@ def literal(pattern: str) -> str:
 
 
 def is_found(pattern: str, text: str | None) -> bool:
-    """Whether the expression, which passed ``check``, is found anywhere in the text."""
-    return text is not None and _compiled(pattern).search(text) is not None
+    """Whether the expression, which passed ``check``, is found anywhere in a line of the text."""
+    return text is not None and any(_compiled(pattern).search(line) is not None for line in text.split("\n"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -286,6 +286,7 @@ instance_mappings = table(
     sa.Column("hostname", Name),
     sa.Column("access_ip_v4", Name),
     sa.Column("access_ip_v6", Name),
+    sa.Column("auto_disk_config", sa.Boolean),
     sa.Column("user_version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
     sa.Index("ix_instance_mappings_deleting", "deleted", "state"),

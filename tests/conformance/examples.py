@@ -112,6 +112,10 @@ def values(asking: Asking, path: str) -> Iterator[tuple[str, ...]]:
                 yield (value, second)
 
 
+_KNOWN = {"extensions": ("os-keypairs",), "versions": ("v2.0", "v2.1"), "os-instance_usage_audit_log": ("2026-01-15 10:00:00",)}
+"""Values that are the same in every deployment, by collection."""
+
+
 def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
     things = asking.things
     match collection:
@@ -132,18 +136,12 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
-        case "os-instance_usage_audit_log":
-            return ("2026-01-15 10:00:00",)
-        case "extensions":
-            return ("os-keypairs",)
-        case "versions":
-            return ("v2.0", "v2.1")
         case "os-console-auth-tokens" if asking.since(31):
             path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
             made = asking.plain("POST", path, {"remote_console": SERIAL_CONSOLE}, role="admin")["remote_console"]
             return (made["url"].partition("token=")[2],)
         case _:
-            return ()
+            return _KNOWN.get(collection, ())
 
 
 def _seconds(asking: Asking, first: str, collection: str) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 import falcon.testing
 import pytest
 
+from db.api import flavors
+from objects.flavor import Flavor
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 from tests.support.hostile import HOSTILE
@@ -95,6 +97,29 @@ def test_hostname_and_access_addresses_change(front: Front, server: str) -> None
     assert "OS-EXT-SRV-ATTR:hostname" not in show(front, server, TENANT | {"OpenStack-API-Version": "compute 2.89"})
 
 
+def test_the_disk_config_is_shown_and_changes(front: Front) -> None:
+    automatic = front.boot("auto", TENANT, **{"OS-DCF:diskConfig": "AUTO"})
+    assert show(front, automatic)["OS-DCF:diskConfig"] == "AUTO"
+    for value in ("MANUAL", "AUTO"):
+        changed = ask(front, "PUT", automatic, {"server": {"OS-DCF:diskConfig": value}})
+        assert (changed.status_code, changed.json["server"]["OS-DCF:diskConfig"]) == (200, value)
+    front.hand_over()
+    front.activate(automatic)
+    front.follow_feed()
+    rebuilt = act(front, automatic, {"rebuild": {"imageRef": IMAGE, "OS-DCF:diskConfig": "MANUAL"}})
+    assert (rebuilt.status_code, rebuilt.json["server"]["OS-DCF:diskConfig"]) == (202, "MANUAL"), rebuilt.text
+    assert show(front, automatic)["OS-DCF:diskConfig"] == "MANUAL"
+
+
+def test_a_resize_may_change_the_disk_config(front: Front, server: str) -> None:
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    front.database.write(flavors.create, Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=30))
+    assert act(front, server, {"resize": {"flavorRef": "9", "OS-DCF:diskConfig": "AUTO"}}).status_code == 202
+    assert show(front, server)["OS-DCF:diskConfig"] == "AUTO"
+
+
 def test_name_and_description_change_and_the_answer_is_the_server(front: Front, server: str) -> None:
     answer = ask(front, "PUT", server, {"server": {"name": "db", "description": "back end"}})
     shown = show(front, server)
@@ -126,7 +151,7 @@ def test_a_server_in_a_cell_keeps_its_edits_while_it_lives_on(front: Front, serv
         ({"hostname": "a.example"}, NEW | {"OpenStack-API-Version": "compute 2.93"}, "server.hostname"),
         ({"hostname": "web"}, NEW | {"OpenStack-API-Version": "compute 2.89"}, "server.hostname: is not a field"),
         ({"hostname": "under score"}, NEW, "server.hostname"),
-        ({"OS-DCF:diskConfig": "AUTO"}, NEW, "server.OS-DCF:diskConfig: 'AUTO' is not one of MANUAL"),
+        ({"OS-DCF:diskConfig": "OFF"}, NEW, "server.OS-DCF:diskConfig: 'OFF' is not one of AUTO, MANUAL"),
         ({"description": "d"}, TENANT, "server.description: is not a field"),
         ({"name": ""}, NEW, "server.name: must not be empty"),
         ({"name": " a"}, NEW, "server.name"),

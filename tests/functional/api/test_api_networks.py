@@ -67,6 +67,28 @@ def test_addresses_are_shown_as_nova_shows_them(front: Front, blue: Network) -> 
     assert front.get(f"/v2.1/servers/{server}/os-security-groups", OTHER_TENANT).status_code == 404
 
 
+def test_lists_find_servers_by_address(front: Front) -> None:
+    blue = make_network(front.database, "10.0.0.0/28", "fd00::/124", name="blue")
+    red = make_network(front.database, "192.0.2.0/29", name="red")
+    first, second = (boot(front, [{"uuid": blue.uuid}, {"uuid": red.uuid}], TENANT)[1] for _ in range(2))
+    bare = boot(front, "none", TENANT | NEWEST)[1]
+    four = {
+        server: port.addresses[0].address for server in (first, second) for port in ports_of(front.database, server)[server][:1]
+    }
+
+    def found(**query: str) -> set[str]:
+        answer = front.get("/v2.1/servers", TENANT, **query)
+        assert answer.status_code == 200, answer.text
+        return {server["id"] for server in answer.json["servers"]}
+
+    assert found(ip=f"^{four[first].replace('.', chr(92) + '.')}$") == {first}
+    assert found(ip="10.0.0.") == found(ip="^192") == found(ip6="^fd00") == {first, second}
+    assert found(ip="fd00") == found(ip6="10") == found(ip="^0") == set()
+    assert found(ip="10.0.0.", name="nobody") == set()
+    assert found(name="web") == {first, second, bare}
+    assert front.get("/v2.1/servers", TENANT, ip="(").status_code == 400
+
+
 def test_interfaces_are_listed_and_shown(front: Front, blue: Network) -> None:
     status, server = boot(front, [{"uuid": blue.uuid, "tag": "front"}], TENANT | TAGGED)
     assert status == 202, server

@@ -104,3 +104,11 @@ def test_what_no_host_can_offer(offered: dict[str, int], said: str) -> None:
     extra_specs.check_offer({"CUSTOM_GPU": 0, "CUSTOM_FPGA": 2**31 - 1})
     with pytest.raises(errors.Invalid, match=f"^{said}"):
         extra_specs.check_offer(offered)
+
+
+@pytest.mark.parametrize(
+    "key", ["pci_passthrough:alias", "accel:device_profile", "hw:pmem", "hw:cpu_dedicated_mask", "group_policy", "same_subtree1"]
+)
+def test_what_would_be_ignored_is_refused(key: str) -> None:
+    with pytest.raises(errors.Invalid, match=f"^{key}: is not offered: .*; remove it"):
+        extra_specs.check({"hw:cpu_policy": "dedicated", key: "1"})

@@ -14,7 +14,7 @@ from rpc.codec import all_messages
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.4-e9fb7ac10695",
-    "BuildOrders": "2.6-6ee4b92c468c",
+    "BuildOrders": "2.7-7575841b710d",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.2-cc90b00b1255",
     "ConsoleListener": "1.0-0caf6dbe67a5",
@@ -27,7 +27,7 @@ FINGERPRINTS = {
     "InstanceSummary": "1.3-358d0b3e2b8a",
     "Origin": "1.1-7a2a9caecdcd",
     "Report": "1.6-2ec2096ee9a0",
-    "RequestSpec": "2.5-3511fa774d83",
+    "RequestSpec": "2.6-01759eaad9f2",
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.1-ed4df789af48",
     "UnknownGuest": "1.1-c90124cd34eb",
