@@ -85,6 +85,8 @@ class Acceptor:
         """
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
+        if server.personality:
+            create.check_personality(server, self._limits.of(call.context.project_id))
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
         given = self._boot_secrets.given(server)

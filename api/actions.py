@@ -92,7 +92,7 @@ def _summary(action: Action, found: FoundServer, call: Call) -> dict[str, Any]:
         "action": action.kind,
         "instance_uuid": server.uuid,
         "request_id": _request_id(action),
-        "user_id": server.user_id,
+        "user_id": action.user_id or server.user_id,
         "project_id": server.project_id,
         "start_time": server_view.micro(action.started_at),
         "message": _fault(action.fault, call),

@@ -41,7 +41,7 @@ class BootSecretsPolicy:
         asked = create.secrets(server)
         if not self._vault.sealing:
             if asked:
-                field = "user_data" if asked.user_data is not None else "adminPass"
+                field = "user_data" if asked.user_data is not None else "personality" if asked.files else "adminPass"
                 raise errors.Invalid(
                     f"server.{field}: is refused, because this service could only store it unencrypted: "
                     f"its operator has to configure {OPTION}"

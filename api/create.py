@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ from api import schemas
 from api.validation import checked_metadata, is_uuid
 from objects import errors, typed
 from objects.base import Object
-from objects.spec import BootSecrets, Image, ServerProperties
+from objects.spec import BootSecrets, Image, InjectedFile, ServerProperties
 from objects.text import NAME_LENGTH
 
 Boolean = bool | str
@@ -69,6 +71,16 @@ class SecurityGroup(Object, frozen=True, kw_only=True):
     name: str = "default"
 
 
+class PersonalityFile(Object, frozen=True, kw_only=True):
+    """One entry of ``personality``."""
+
+    path: str
+    contents: str
+
+    def __repr__(self) -> str:
+        return "PersonalityFile(...)"
+
+
 class ServerBody(Object, frozen=True, kw_only=True):
     """The ``server`` of the body."""
 
@@ -86,6 +98,7 @@ class ServerBody(Object, frozen=True, kw_only=True):
     description: str | None = None
     user_data: str | None = None
     admin_pass: str | None = field(name="adminPass", default=None)
+    personality: tuple[PersonalityFile, ...] = ()
     config_drive: Boolean = False
     key_name: str | None = None
     security_groups: tuple[SecurityGroup, ...] = (SecurityGroup(),)
@@ -208,8 +221,22 @@ def image(server: ServerBody) -> Image:
 
 
 def secrets(server: ServerBody) -> BootSecrets:
-    """The user data and the admin password."""
-    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass)
+    """The user data, the admin password and the files."""
+    files = tuple(InjectedFile(path=file.path, contents=file.contents) for file in server.personality)
+    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=files)
+
+
+def check_personality(server: ServerBody, limits: Mapping[str, int]) -> None:
+    """``limits``: those of the project, by the names of quotas; -1: none. Raises errors.Forbidden for more or larger files."""
+
+    def refuse(name: str, found: int, what: str) -> None:
+        if 0 <= limits[name] < found:
+            raise errors.Forbidden(f"server.personality: Personality {what} limit exceeded: at most {limits[name]}")
+
+    refuse("injected_files", len(server.personality), "file")
+    for file in server.personality:
+        refuse("injected_file_path_bytes", len(file.path.encode()), "file path")
+        refuse("injected_file_content_bytes", len(base64.b64decode(file.contents)), "file content")
 
 
 def properties(server: ServerBody, public_key: str | None, metadata_limit: int) -> ServerProperties:

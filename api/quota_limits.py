@@ -17,6 +17,9 @@ from objects import errors
 from objects.base import INT32_MAX
 from objects.quota import RESOURCES, UNLIMITED, QuotaLimits
 
+INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, "injected_file_path_bytes": 255}
+"""As in the Compute API: a config drive is small. The default class changes them."""
+
 
 class LimitsInForce:
     """Answers from a cache that is at most a second old. Thread-safe."""
@@ -48,8 +51,7 @@ def configured(settings: ApiSettings) -> dict[str, int]:
         "server_groups": settings.server_groups,
         "server_group_members": settings.server_group_members,
     }
-    further = dict.fromkeys((*INJECTED_QUOTAS, *NETWORK_QUOTAS), UNLIMITED)
-    return further | known | msgspec.structs.asdict(settings.quota)
+    return dict.fromkeys(NETWORK_QUOTAS, UNLIMITED) | INJECTED_DEFAULTS | known | msgspec.structs.asdict(settings.quota)
 
 
 def of_servers(limits: dict[str, int]) -> QuotaLimits:

@@ -31,7 +31,7 @@ TAGS_LIMIT = 50
 TAG_LENGTH = 60
 """Characters that a tag may have."""
 
-CREATE_CHANGES: tuple[Version, ...] = tuple((2, minor) for minor in (1, 19, 32, 33, 37, 42, 52, 63, 67, 74, 90, 94))
+CREATE_CHANGES: tuple[Version, ...] = tuple((2, minor) for minor in (1, 19, 32, 33, 37, 42, 52, 57, 63, 67, 74, 90, 94))
 """Versions that changed the body of a create."""
 
 KEYPAIR_CHANGES: tuple[Version, ...] = (
@@ -52,7 +52,7 @@ QUOTA_CLASS_CHANGES: tuple[Version, ...] = ((2, 1), Since.NETWORK_CLASSES_GONE.v
 
 NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
 INJECTED_QUOTAS = ("injected_file_content_bytes", "injected_file_path_bytes", "injected_files")
-"""Quotas of things that do not exist here: they are stored and shown, in the versions that have them."""
+"""Quotas of files that a request may have, in the versions that have them."""
 
 PUBLIC_KEY_LENGTH = 8192
 """Characters that a public key may have."""
@@ -143,6 +143,18 @@ def hostname(version: Version) -> dict[str, Schema]:
     return {}
 
 
+_FILE: Schema = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "maxLength": 1023, "format": "printable"},
+        "contents": {"type": "string", "format": "base64", "maxLength": 1024**2},
+    },
+    "required": ["path", "contents"],
+    "additionalProperties": False,
+}
+"""One file to be written in a guest."""
+
+
 def create(version: Version) -> Schema:
     """The body of ``POST /servers``."""
     networks: Schema = {"type": "array", "maxItems": 50, "items": _object(_NETWORK, tag=within(NETWORK_TAGS, version))}
@@ -172,6 +184,8 @@ def create(version: Version) -> Schema:
         DISK_CONFIG: _DISK_CONFIG,
     } | _ACCESS
     required = ["name", "flavorRef"]
+    if not Since.INJECTED_FILES_GONE.holds(version):
+        server["personality"] = {"type": "array", "maxItems": 1000, "items": _FILE}
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     if Since.TAGS_AT_CREATE.holds(version):

@@ -23,6 +23,8 @@ from objects.spec import BootSecrets
 from service.private_files import FILE_MODE
 
 LABEL = "config-2"
+CONTENT = "content"
+"""The folder of injected files."""
 VERSIONS = ("2018-08-27", "latest")
 """The folders with equal files. cloud-init takes the newest dated one that it knows."""
 
@@ -34,19 +36,20 @@ RANDOM_SEED_BYTES = 512
 def config_drive_files(
     guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, *, launch_index: int = 0, remade: bool = False
 ) -> dict[str, bytes]:
-    """The files of a guest's config drive, by name.
+    """The files of a guest's config drive, by name; those of the folder ``CONTENT`` by their path.
 
     ``launch_index``: the place of the server among those of its request, from 0. ``remade``: the drive was made once more after
     its secrets were forgotten; ``meta_data.json`` then says so under ``superconductor``.
 
     Without ports there is no ``network_data.json``, and cloud-init asks for an address by DHCP.
 
-    Raises errors.BuildAborted if the user data is not base64 text, or the files are too large.
+    Raises errors.BuildAborted if user data or an injected file is not base64 text, or the files are too large.
     """
     secrets = secrets or BootSecrets()
     files = {"meta_data.json": _json(_metadata(guest, spec, secrets, launch_index, remade)), "vendor_data.json": _json({})}
     if secrets.user_data:
-        files["user_data"] = _decoded(secrets.user_data)
+        files["user_data"] = _decoded(secrets.user_data, "user data")
+    files |= {_content(number): _decoded(file.contents, "personality") for number, file in enumerate(secrets.files)}
     if spec.ports:
         files["network_data.json"] = _json(network_data(spec.ports))
     size = sum(map(len, files.values()))
@@ -123,6 +126,8 @@ def _metadata(guest: Guest, spec: GuestSpec, secrets: BootSecrets, launch_index:
         found["public_keys"] = {spec.key_name: spec.public_key}
         kind = "x509" if spec.public_key.startswith("-----BEGIN CERTIFICATE") else "ssh"
         found["keys"] = [{"name": spec.key_name, "type": kind, "data": spec.public_key}]
+    if secrets.files:
+        found["files"] = [{"path": file.path, "content_path": f"/{_content(n)}"} for n, file in enumerate(secrets.files)]
     if secrets.admin_pass:
         found["admin_pass"] = secrets.admin_pass
     if remade:
@@ -134,11 +139,16 @@ def _device(mac: str, tag: str) -> dict[str, Any]:
     return {"type": "nic", "bus": "none", "address": "none", "mac": mac, "tags": [tag]}
 
 
-def _decoded(user_data: str) -> bytes:
+def _content(number: int) -> str:
+    """The name of an injected file in the config drive, outside of the folders of versions."""
+    return f"{CONTENT}/{number:04}"
+
+
+def _decoded(text: str, what: str) -> bytes:
     try:
-        return base64.b64decode(user_data)
+        return base64.b64decode(text)
     except binascii.Error as error:
-        raise errors.BuildAborted("The user data is not base64 text.") from error
+        raise errors.BuildAborted(f"The {what} is not base64 text.") from error
 
 
 def _json(content: dict[str, Any]) -> bytes:
@@ -155,7 +165,13 @@ def _image(files: Mapping[str, bytes]) -> bytes:
     for version in VERSIONS:
         disc.add_directory(f"/OPENSTACK/{_plain(version)}", rr_name=version, joliet_path=f"/openstack/{version}")
     first, *others = VERSIONS
-    for name, content in files.items():
+    injected = {name: content for name, content in files.items() if name.startswith(f"{CONTENT}/")}
+    if injected:
+        disc.add_directory(f"/OPENSTACK/{_plain(CONTENT)}", rr_name=CONTENT, joliet_path=f"/openstack/{CONTENT}")
+    for path, content in injected.items():
+        name = path.removeprefix(f"{CONTENT}/")
+        disc.add_fp(io.BytesIO(content), len(content), _path(CONTENT, name), rr_name=name, joliet_path=f"/openstack/{path}")
+    for name, content in ((name, content) for name, content in files.items() if name not in injected):
         at = _path(first, name)
         disc.add_fp(io.BytesIO(content), len(content), at, rr_name=name, joliet_path=f"/openstack/{first}/{name}")
         for version in others:
@@ -167,9 +183,9 @@ def _image(files: Mapping[str, bytes]) -> bytes:
     return image.getvalue()
 
 
-def _path(version: str, name: str) -> str:
+def _path(folder: str, name: str) -> str:
     stem, _, ending = name.partition(".")
-    return f"/OPENSTACK/{_plain(version)}/{_plain(stem)}.{_plain(ending)};1"
+    return f"/OPENSTACK/{_plain(folder)}/{_plain(stem)}.{_plain(ending)};1"
 
 
 def _plain(name: str) -> str:

@@ -61,7 +61,10 @@ class Event(Object, frozen=True, kw_only=True):
 
 
 class Action(Object, frozen=True, kw_only=True):
-    """``fault``: why a creation ended in ERROR. ``finished_at`` None: under way. ``events``: by attempt and stage."""
+    """``fault``: why a creation ended in ERROR. ``finished_at`` None: under way. ``events``: by attempt and stage.
+
+    ``user_id``: who asked for it; None: the server's user.
+    """
 
     kind: str
     request_id: str | None
@@ -69,6 +72,7 @@ class Action(Object, frozen=True, kw_only=True):
     finished_at: float | None = None
     fault: str | None = None
     events: tuple[Event, ...] = ()
+    user_id: str | None = None
 
     @property
     def changed_at(self) -> float:
@@ -108,6 +112,7 @@ def of_operation(operation: Operation) -> Action:
         finished_at=operation.ended_at,
         fault=operation.fault if failed else None,
         events=(event,),
+        user_id=operation.user_id,
     )
 
 

@@ -124,7 +124,7 @@ class Verdict(Message, frozen=True, kw_only=True):
     too, so that an older agent also keeps the guest.
     """
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     instance_uuid: str
     accepted: bool

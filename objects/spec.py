@@ -48,8 +48,18 @@ class ServerProperties(Object, frozen=True, kw_only=True):
         return f"ServerProperties(tags={self.tags!r}, networks={self.networks!r})"
 
 
+class InjectedFile(Object, frozen=True, kw_only=True):
+    """A file that a guest finds in its config drive. ``contents``: base64 text."""
+
+    path: str
+    contents: str
+
+    def __repr__(self) -> str:
+        return "InjectedFile(...)"
+
+
 class BootSecrets(Object, frozen=True, kw_only=True):
-    """The secrets of a batch's guests: ``user_data`` as base64 text, and the admin password.
+    """The secrets of a batch's guests: ``user_data`` as base64 text, the admin password, and files to be written.
 
     They are stored only encrypted (``service/vault.py``), apart from the request spec, until the build has ended. Nothing shows
     them.
@@ -57,6 +67,7 @@ class BootSecrets(Object, frozen=True, kw_only=True):
 
     user_data: str | None = None
     admin_pass: str | None = None
+    files: tuple[InjectedFile, ...] = ()
 
     def __bool__(self) -> bool:
         return self != BootSecrets()
@@ -66,15 +77,16 @@ class BootSecrets(Object, frozen=True, kw_only=True):
 
     def mask(self, text: str) -> str:
         """``text`` without these secrets: for a hypervisor's error messages."""
-        for secret in (self.user_data, _decoded(self.user_data), self.admin_pass):
+        texts = [self.user_data, *(file.contents for file in self.files)]
+        for secret in (*texts, *map(_decoded, texts), self.admin_pass):
             if secret:
                 text = text.replace(secret, "***")
         return text
 
 
-def _decoded(user_data: str | None) -> str:
+def _decoded(text: str | None) -> str:
     try:
-        return base64.b64decode(user_data or "").decode()
+        return base64.b64decode(text or "").decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""
 

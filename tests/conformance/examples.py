@@ -169,12 +169,16 @@ NOT_REACHED = {
     Route("GET", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("DELETE", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("POST", "/servers/{}/migrations/{}/action", "force_complete"): "needs a live migration under way",
+    Route("DELETE", "/os-services/{}"): "needs a service that has ended",
+    Route("GET", "/servers/{}/os-volume_attachments/{}"): "needs a volume",
     Route("POST", "/servers/{}/action", "os-resetState"): "needs a task that has failed",
     Route("POST", "/servers/{}/action", "shelveOffload"): "needs a shelved server that is still on its host",
     Route("POST", "/servers/{}/action", "os-getVNCConsole"): "needs guests with a screen",
     Route("POST", "/servers/{}/action", "os-getSPICEConsole"): "needs guests with SPICE",
 }
 """Routes whose success simulated hosts cannot show, and why. Their refusals are exchanges too."""
+SCHEMA_DEFECTS = {r"hosts_not_run/\d+: .* is not a 'uuid'": "Nova's schema wants UUIDs where Nova itself names hosts"}
+"""Misfits that are mistakes of Nova's schemas, as regular expressions, and why."""
 OTHERS = ("/images", "/os-networks", "/os-tenant-networks", "/os-volumes", "/os-snapshots", "/os-baremetal-nodes")
 """Paths of proxies to other services, which Nova has given up: answers of ours there only say so."""
 
@@ -588,7 +592,19 @@ def change_service(asking: Asking) -> None:
 @example("DELETE", "/os-services/{}")
 def delete_service(asking: Asking) -> None:
     """A service that is up is refused, and so is one with servers."""
-    asking.send(_service_of(asking, asking.things.hosts[-1]), allowed=(409,))
+    if asking.since(53):
+        asking.send(_service_of(asking, asking.things.hosts[-1]), allowed=(409,))
+
+
+@example("PUT", "/os-hosts/{}")
+def change_host(asking: Asking) -> None:
+    for status in ("disable", "enable"):
+        asking.send(asking.things.hosts[-1], body={"status": status})
+
+
+@example("DELETE", "/servers/{}/os-server-password")
+def clear_password(asking: Asking) -> None:
+    asking.send(asking.things.servers[asking.role][0])
 
 
 @example("PUT", "/os-quota-sets/{}")

@@ -270,7 +270,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"server": GOOD | {"availability_zone": "north:a:b:c"}}, "server.availability_zone: "),
     ({"server": GOOD | {"availability_zone": ":"}}, "server.availability_zone: "),
     ({"server": GOOD | {"security_groups": [{"name": "web"}]}}, "server.security_groups: security group 'web' could not be found"),
-    ({"server": GOOD | {"personality": []}}, "server.personality: files are not injected"),
+    ({"server": GOOD | {"personality": {}}}, "server.personality: "),
     ({"server": GOOD | {"block_device_mapping": []}}, "server.block_device_mapping: volumes and snapshots are not served"),
     ({"server": GOOD, "os:scheduler_hints": {"mine": {"a": "x" * 5000}}}, "os:scheduler_hints: a hint has more than 4096"),
     ({"server": GOOD, "os:scheduler_hints": {"group": IMAGE}}, "os:scheduler_hints.group: "),

@@ -146,6 +146,39 @@ def test_without_a_key_no_password_is_made(keyless: Front) -> None:
     assert not spec_of(keyless, server["id"]).has_secrets
 
 
+FILE = {"path": "/etc/motd", "contents": base64.b64encode(b"marked-hunter2").decode()}
+
+
+def test_files_are_kept_sealed_and_shown_nowhere(front: Front) -> None:
+    server = post(front, personality=[FILE])["id"]
+    found = kept(front, server)
+    assert found is not None
+    assert [(file.path, file.contents) for file in found.files] == [("/etc/motd", FILE["contents"])]
+    assert "hunter" not in found.mask(f"{FILE['contents']} marked-hunter2")
+    assert FILE["contents"] not in front.get(f"/v2.1/servers/{server}", NEWEST).text
+    assert FILE["contents"] not in repr(spec_of(front, server)) + repr(found)
+
+
+@pytest.mark.parametrize(
+    ("personality", "said"),
+    [
+        ([FILE] * 6, "Personality file limit exceeded: at most 5"),
+        ([FILE | {"path": "/" + "x" * 255}], "Personality file path limit exceeded: at most 255"),
+        ([FILE | {"contents": base64.b64encode(b"x" * 10241).decode()}], "Personality file content limit exceeded: at most 10240"),
+    ],
+)
+def test_too_many_or_too_large_files_are_refused(front: Front, personality: list[dict[str, str]], said: str) -> None:
+    answer = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "personality": personality}})
+    assert (answer.status_code, front.uuids()) == (403, [])
+    assert said in answer.json["forbidden"]["message"]
+
+
+def test_a_limit_of_files_may_be_lifted(front: Front) -> None:
+    lifted = front.client.simulate_put("/v2.1/os-quota-sets/admin", json={"quota_set": {"injected_files": -1, "force": True}})
+    assert lifted.status_code == 200, lifted.text
+    assert front.get("/v2.1/os-quota-sets/admin").json["quota_set"]["injected_files"] == -1
+
+
 def test_a_password_has_every_kind_of_character() -> None:
     made = {new_password() for _ in range(50)}
     assert len(made) == 50

@@ -17,7 +17,7 @@ import pytest
 
 from compute.config_drive import config_drive_files, write_config_drive
 from compute.driver import GuestSpec
-from objects.spec import BootSecrets
+from objects.spec import BootSecrets, InjectedFile
 from tests.support.drives import KEY, NASTY, PORTS, SECRETS, USER_DATA, a_guest, a_spec
 
 PACKAGES = ("cloud-init", "python3-configobj", "python3-six")
@@ -43,6 +43,7 @@ state = network and network_state.parse_net_config_data(network)
 json.dump({
     "metadata": found["metadata"],
     "user_data": base64.b64encode(found["userdata"] or b"").decode(),
+    "files": {path: base64.b64encode(content).decode() for path, content in (found.get("files") or {}).items()},
     "keys": reader.get_public_ssh_keys(),
     "interfaces": state and [each for each in state.iter_interfaces()],
     "name_servers": state and state.dns_nameservers,
@@ -73,6 +74,13 @@ def test_it_reads_everything(cloud_init: Path, tmp_path: Path) -> None:
     assert metadata["random_seed"] == 512
     assert base64.b64decode(read["user_data"]) == USER_DATA
     assert read["keys"] == [KEY]
+
+
+def test_it_finds_injected_files(cloud_init: Path, tmp_path: Path) -> None:
+    contents = [base64.b64encode(text).decode() for text in (b"welcome", bytes(range(256)))]
+    files = [InjectedFile(path=path, contents=content) for path, content in zip(("/etc/motd", "/opt/a b"), contents, strict=True)]
+    read = _read(cloud_init, tmp_path, a_spec(), BootSecrets(files=tuple(files)))
+    assert read["files"] == dict(zip(("/etc/motd", "/opt/a b"), contents, strict=True))
 
 
 def test_it_configures_all_ports(cloud_init: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from compute import config_drive
 from compute.config_drive import config_drive_files, network_data, write_config_drive
 from objects import errors
-from objects.spec import BootSecrets
+from objects.spec import BootSecrets, InjectedFile
 from tests.support.drives import KEY, NASTY, PORTS, SECRETS, USER_DATA, a_guest, a_spec
 
 
@@ -37,6 +37,14 @@ def test_metadata_has_what_was_asked_and_the_secrets() -> None:
     }
     assert files["user_data"] == USER_DATA
     assert json.loads(files["vendor_data.json"]) == {}
+
+
+def test_injected_files_are_beside_the_versions() -> None:
+    secrets = BootSecrets(files=(InjectedFile(path="/etc/motd", contents="aGVsbG8="), InjectedFile(path="/b", contents="")))
+    files = config_drive_files(a_guest(), a_spec(), secrets)
+    assert (files["content/0000"], files["content/0001"]) == (b"hello", b"")
+    listed = json.loads(files["meta_data.json"])["files"]
+    assert listed == [{"path": "/etc/motd", "content_path": "/content/0000"}, {"path": "/b", "content_path": "/content/0001"}]
 
 
 def test_a_guest_sees_the_uuid_of_its_server() -> None:

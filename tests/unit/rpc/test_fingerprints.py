@@ -31,7 +31,7 @@ FINGERPRINTS = {
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.1-ed4df789af48",
     "UnknownGuest": "1.1-c90124cd34eb",
-    "Verdict": "1.3-4865c6edd256",
+    "Verdict": "1.4-d66b9a857655",
 }
 
 
