@@ -35,11 +35,30 @@ def together(table: HostTable, driver: Criteria, request: Request, found: Survey
         return found
     enough = engine.fits(driver, table, request, rows, count - 1)
     if not enough.any():
-        enough = _roomiest(table, rows, _room(table, driver, request, rows, count), count)
+        if table.hosts_have_several_nodes:
+            enough = _roomiest(table, rows, _room(table, driver, request, rows, count), count)
+        else:
+            enough = _roomiest_nodes(table, driver, request, rows, count)
     chosen = found if enough.all() else engine.survey(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
     chosen.counts = (*found.counts, counted)
     return chosen
+
+
+def _roomiest_nodes(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Mask:
+    """The rows that take the most instances, below ``count``, by bisection: each pass asks those that passed the last one."""
+    best: Ints = np.arange(rows.size)
+    least, most = 1, count - 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        fit = best[engine.fits(driver, table, request, rows[best], middle - 1)]
+        if fit.size:
+            least, best = middle, fit
+        else:
+            most = middle - 1
+    enough = np.zeros(rows.size, dtype=np.bool_)
+    enough[best] = True
+    return enough
 
 
 def _room(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Ints:

@@ -77,6 +77,18 @@ def test_as_many_as_the_roomiest_host_takes(free: list[int], shared: list[bool],
     assert len(set(hosts)) <= 1
 
 
+@given(FREE, st.integers(2, 9), st.integers(1, 2))
+@examples(200)
+def test_where_no_host_has_several_nodes_those_that_take_the_most_are_left(free: list[int], count: int, size: int) -> None:
+    table, driver = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(free)]), fleet.driver()
+    request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
+    with table.tentative():
+        left = together(table, driver, request, engine.survey(table, driver, request), count).rows
+    takes = {f"h{n}": vcpus // size for n, vcpus in enumerate(free)}
+    most = min(count, max(takes.values()))
+    assert {table.hosts[row] for row in left} == {host for host, amount in takes.items() if amount >= max(most, 1)}
+
+
 class TestRaces:
     """What a plan is worth on the locked rows."""
 
