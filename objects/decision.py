@@ -45,7 +45,7 @@ class Decision(Message, frozen=True, kw_only=True):
     """Why a batch got its hosts, or none.
 
     ``filters``: the counts for the first instance that found no host, otherwise for the first instance of the batch. ``cells``: by
-    cell name, the age of the view used in seconds, or None if there is none. ``seed``: replays every random choice. ``message`` is
+    cell name, the age of the view used in seconds, or None if there is none. ``seed``: of every random choice. ``message`` is
     safe for a tenant. The other fields are for administrators, except the ``words`` of relaxations.
 
     ``conflicts``: how often another claim had taken a planned host by the time its row was locked. ``taken``: those hosts, or some

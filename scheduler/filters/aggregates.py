@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from scheduler.filters.base import Filter
+from scheduler.filters.image_properties import canonical
 from scheduler.filters.operators import matches
 from scheduler.plan.request import Request
 from scheduler.table.aggregation import Aggregates
@@ -146,7 +147,8 @@ def _with_value(key: str, wanted: str, some: Aggregates) -> Mask:
 class AggregateImagePropertiesIsolation(Filter):
     """Reserves aggregates for images with certain properties.
 
-    If an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's.
+    If an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's. Aliases
+    count as equal, such as ``amd64`` and ``x86_64``.
     """
 
     reason = "kept for images with other properties"
@@ -163,10 +165,16 @@ class AggregateImagePropertiesIsolation(Filter):
             return None
         passed: Mask | None = None
         for key in bearing:
-            found = hosts.aggregated((self.name, key, properties[key]), partial(_without_or_with_word, key, properties[key]))
+            wanted = canonical(key, properties[key])
+            found = hosts.aggregated((self.name, key, wanted), partial(_without_or_with_property, key, wanted))
             passed = found if passed is None else passed & found
         return passed
 
 
 def _without_or_with_word(key: str, word: str, some: Aggregates) -> Mask:
     return ~some.any(some.having([key])) | some.any(some.having([key], lambda _, value: word in value.words))
+
+
+def _without_or_with_property(key: str, wanted: str, some: Aggregates) -> Mask:
+    having = some.having([key], lambda _, value: any(canonical(key, word) == wanted for word in value.words))
+    return ~some.any(some.having([key])) | some.any(having)

@@ -19,6 +19,7 @@ ALIASES = (
     {"xapi": "xen"},
     {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
 )
+_PARTS = {name: part for part, names in enumerate(PROPERTIES) for name in names}
 VERSION = "img_hv_requested_version"
 
 _CONDITION = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*([\d.]{1,80})\s*$")
@@ -58,6 +59,11 @@ def _wanted(properties: Mapping[str, str], default: str | None) -> list[str | No
     named = [properties.get(name) or properties.get(old) for name, old in PROPERTIES]
     named[0] = named[0] or default
     return [None if each is None else _canonical(part, each) for part, each in enumerate(named)]
+
+
+def canonical(name: str, value: str) -> str:
+    """The value of an image property in the one spelling of its aliases; values of properties without aliases as they are."""
+    return _canonical(_PARTS[name], value) if name in _PARTS else value
 
 
 def _canonical(part: int, name: str) -> str:

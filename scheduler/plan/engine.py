@@ -248,10 +248,9 @@ class _Front:
         if not open_rows.size:
             return None
         subset = min(self._driver.subset, open_rows.size)
-        if subset < open_rows.size:
-            best = np.argpartition(self._now[open_rows], -subset)[-subset:]
-            open_rows = open_rows[np.sort(best)]
-        return int(open_rows[self._request.draw(subset)])
+        # by score and inventory, not by row: another scheduler that knows the same has its rows in another order
+        order = np.lexsort((self._table.inventory[self.rows[open_rows]], -self._now[open_rows]))
+        return int(open_rows[order[self._request.draw(subset)]])
 
 
 def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:

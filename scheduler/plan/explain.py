@@ -1,4 +1,4 @@
-"""Make the record of a decision, so that it can be explained and replayed later."""
+"""Make the record of a decision, so that it can be explained later."""
 
 from __future__ import annotations
 

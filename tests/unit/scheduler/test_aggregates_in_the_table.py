@@ -258,3 +258,15 @@ def test_without_aggregates_nothing_is_looked_at() -> None:
     for kind in kinds:
         assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None
         assert kind.on_demand
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("x86_64", "amd64"), ("amd64,arm64", "x86_64"), ("AARCH64", "arm64")])
+def test_aliases_of_an_architecture_are_one(kept: str, asked: str) -> None:
+    kinds = {"h0": kept, "h1": "ppc64le"}
+    every = [
+        Aggregate(id=n, name=host, hosts=(host,), metadata={"hw_architecture": kind})
+        for n, (host, kind) in enumerate(kinds.items())
+    ]
+    table = fleet.table([fleet.node(host) for host in kinds], aggregates=every)
+    image = Image(id="i", properties={"hw_architecture": asked})
+    assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=image)) == ["h0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,22 @@ class TestChance:
         driver = fleet.driver(host_subset_size=3, enabled_weighers=("RAMWeigher",))
         winners = {place(table, fleet.spec(), 1, driver, seed=seed)[0] for seed in range(60)}
         assert winners == {"h0", "h1", "h2"}
+
+    def test_the_draw_is_the_same_whatever_the_order_of_the_rows(self) -> None:
+        """Two schedulers with the same knowledge have heard of the hosts in another order."""
+        nodes = [fleet.node(f"h{n}", memory_mb=65536 - 1000 * (n // 2)) for n in range(8)]
+        homes = {node.host: fleet.CELLS[n % len(fleet.CELLS)] for n, node in enumerate(nodes)}
+
+        def winners(order: Sequence[int]) -> list[list[str]]:
+            table = HostTable()
+            table.set_topology(fleet.cells(), homes, {}, ())
+            for n in order:
+                table.set_inventory(fleet.inventory(n + 1, nodes[n], homes[nodes[n].host]), now=0.0)
+            fleet.tell_cells(table, [nodes[n] for n in order], homes)
+            driver = fleet.driver(host_subset_size=4, enabled_weighers=("RAMWeigher",))
+            return [place(table, fleet.spec(), 1, driver, seed=seed) for seed in range(20)]
+
+        assert winners(range(8)) == winners([5, 0, 7, 3, 1, 6, 2, 4])
 
     def test_a_subset_larger_than_the_fleet_is_the_fleet(self) -> None:
         driver = fleet.driver(host_subset_size=99)
