@@ -15,7 +15,7 @@ from api.hosts import HostWatch
 from api.microversions import Since
 from api.operate import Operations
 from api.server_actions import ServerAction
-from api.servers import edit_of, host_status
+from api.servers import edit_of, host_status, keeping_hostname
 from api.validation import checked_metadata
 from api.versions import answer
 from db.api.edits import Edit
@@ -161,7 +161,7 @@ def _edit_of_rebuild(value: dict[str, Any], metadata_limit: int, server: Server,
     """What a rebuild changes of the server itself. Raises errors.Invalid for another key pair, and errors.Forbidden."""
     if value.get("key_name", current.key_name) != current.key_name:
         raise errors.Invalid("rebuild.key_name: the key pair of a server is not changed: give the one that it has, or none")
-    edit = edit_of(value)
+    edit = keeping_hostname(edit_of(value), server, current)
     if "metadata" not in value:
         return edit
     return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"], metadata_limit))

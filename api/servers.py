@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import falcon
@@ -37,7 +38,8 @@ from objects import errors
 from objects.base import Object
 from objects.instance import Server
 from objects.port import Port
-from objects.spec import RequestSpec
+from objects.spec import RequestSpec, ServerProperties
+from objects.text import hostname_of
 from service.steps import step
 from service.vault import Vault
 
@@ -213,7 +215,7 @@ class OneServer:
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
         edit = edit_of(document["server"])
-        self._edits.change(call, server_id, lambda server, current: edit)
+        self._edits.change(call, server_id, partial(keeping_hostname, edit))
         found = self._finder.find(server_id, call)
         self._silences.tell(resp, call, found.silent)
         status = host_status(self._watch, found.server, call)
@@ -235,6 +237,13 @@ def edit_of(given: dict[str, Any]) -> Edit:
         access_ip_v6=given.get("accessIPv6", UNSET),
         auto_disk_config=given[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in given else UNSET,
     )
+
+
+def keeping_hostname(edit: Edit, server: Server, current: ServerProperties) -> Edit:
+    """The edit, with the hostname that the guest was told: a hostname made of the name does not follow a change of the name."""
+    if edit.name is UNSET or edit.hostname is not UNSET or current.hostname is not None:
+        return edit
+    return msgspec.structs.replace(edit, hostname=hostname_of(server.name, server.uuid))
 
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:

@@ -11,10 +11,11 @@ from objects import errors
 
 _TIMES = ("created_at", "updated_at", "launched_at", "terminated_at")
 _NUMBERS = ("launch_index", "power_state", "config_drive", "locked")
-_CONSTANT = frozenset({
-    "access_ip_v4", "access_ip_v6", "auto_disk_config", "kernel_id", "progress", "ramdisk_id", "root_device_name",
-})  # fmt: skip
+_CONSTANT = frozenset({"kernel_id", "progress", "ramdisk_id", "root_device_name"})
 """Sort keys of the Compute API whose value is the same for all servers here, so they change nothing."""
+
+_NOT_OFFERED = frozenset({"access_ip_v4", "access_ip_v6", "auto_disk_config"})
+"""Sort keys of the Compute API whose values the summaries do not have. They are refused: without one the order is wrong."""
 
 _IGNORED = frozenset({
     "architecture", "cell_name", "cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
@@ -43,6 +44,8 @@ def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
     directions += directions[:1] * (len(keys) - len(directions))
     sort: dict[str, str] = {}
     for key, direction in zip(keys, directions, strict=True):
+        if key in _NOT_OFFERED:
+            raise errors.Invalid(f"sort_key: lists cannot be sorted by {key}")
         if not _passed_over(key, call):
             sort.setdefault(key, direction)  # a repeated key changes nothing
     return tuple(sort.items()) or (("created_at", directions[0]),)

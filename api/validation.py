@@ -29,7 +29,7 @@ UNSAFE = "has a control character; only tab, newline and carriage return are all
 """The message for a text that ``text.is_safe`` refuses."""
 
 NOT_SERVED = {
-    "personality": "files are injected up to version 2.56; give user_data",
+    "personality": "files are taken by a boot up to version 2.56; user_data of a boot serves instead",
     "block_device_mapping": "volumes and snapshots are not served; give block_device_mapping_v2 with images and blank disks",
 }
 """Fields of the Compute API that are refused, with the reason."""

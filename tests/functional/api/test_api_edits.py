@@ -97,6 +97,14 @@ def test_hostname_and_access_addresses_change(front: Front, server: str) -> None
     assert "OS-EXT-SRV-ATTR:hostname" not in show(front, server, TENANT | {"OpenStack-API-Version": "compute 2.89"})
 
 
+def test_a_hostname_does_not_follow_the_name(front: Front, server: str) -> None:
+    ask(front, "PUT", server, {"server": {"name": "db"}})
+    ask(front, "PUT", server, {"server": {"name": "cache"}})
+    assert (show(front, server)["name"], show(front, server)["OS-EXT-SRV-ATTR:hostname"]) == ("cache", "web")
+    ask(front, "PUT", server, {"server": {"name": "both", "hostname": "own"}})
+    assert show(front, server)["OS-EXT-SRV-ATTR:hostname"] == "own"
+
+
 def test_the_disk_config_is_shown_and_changes(front: Front) -> None:
     automatic = front.boot("auto", TENANT, **{"OS-DCF:diskConfig": "AUTO"})
     assert show(front, automatic)["OS-DCF:diskConfig"] == "AUTO"
