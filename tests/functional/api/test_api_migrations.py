@@ -16,7 +16,7 @@ from db.api.tables import operations as table
 from objects.flavor import Flavor
 from objects.operation import OperationKind, OperationState, Outcome
 from tests.support.api import NEWEST, TENANT, Front
-from tests.support.ground import GROUNDS, Ground
+from tests.support.ground import USUAL, Ground
 
 ADMIN = {"X-Project-Id": "operators", "X-User-Id": "ann", "X-Roles": "admin"}
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
@@ -27,7 +27,7 @@ def at(version: str) -> dict[str, str]:
     return ADMIN | {"OpenStack-API-Version": f"compute {version}"}
 
 
-@pytest.fixture(params=GROUNDS)
+@pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
     place = Ground(request.param, tmp_path)
     made = Front(place, ApiSettings(max_limit=3))
