@@ -68,12 +68,18 @@ class Finder:
 
     def find(self, uuid: str, call: Call, *, deleted: bool = False) -> FoundServer:
         """The server, if the caller may see it. Raises errors.NotFound; also for a deleted server unless ``deleted``."""
+        server, beside = self._stored(uuid, call, deleted=deleted)
+        if server.state == "error" and beside.operation is None:
+            # an operation that ended between the two reads has given the server another body: look again
+            server, beside = self._stored(uuid, call, deleted=deleted)
+        found = self._ask_cell(msgspec.structs.replace(server, operation=beside.operation), beside.spec)
+        return msgspec.structs.replace(found, ports=beside.ports, groups=beside.groups)
+
+    def _stored(self, uuid: str, call: Call, *, deleted: bool) -> tuple[Server, StoredBeside]:
         server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
         if server is None or (server.deleted and not deleted):
             raise missing(uuid)
-        beside = self._database.read(_stored_beside, server)
-        found = self._ask_cell(msgspec.structs.replace(server, operation=beside.operation), beside.spec)
-        return msgspec.structs.replace(found, ports=beside.ports, groups=beside.groups)
+        return server, self._database.read(_stored_beside, server)
 
     def server(self, uuid: str, call: Call) -> Server:
         """The server as the API database knows it, if the caller may see it; no cell is asked. Raises errors.NotFound."""

@@ -596,6 +596,13 @@ def delete_service(asking: Asking) -> None:
         asking.send(_service_of(asking, asking.things.hosts[-1]), allowed=(409,))
 
 
+@example("DELETE", "/servers/{}/migrations/{}")
+def abort_migration(asking: Asking) -> None:
+    """There is no live migration under way."""
+    if asking.since(24):
+        asking.send(asking.things.servers["admin"][0], "17", allowed=(404,))
+
+
 @example("PUT", "/os-hosts/{}")
 def change_host(asking: Asking) -> None:
     for status in ("disable", "enable"):
