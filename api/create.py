@@ -71,16 +71,6 @@ class SecurityGroup(Object, frozen=True, kw_only=True):
     name: str = "default"
 
 
-class PersonalityFile(Object, frozen=True, kw_only=True):
-    """One entry of ``personality``."""
-
-    path: str
-    contents: str
-
-    def __repr__(self) -> str:
-        return "PersonalityFile(...)"
-
-
 class ServerBody(Object, frozen=True, kw_only=True):
     """The ``server`` of the body."""
 
@@ -98,7 +88,7 @@ class ServerBody(Object, frozen=True, kw_only=True):
     description: str | None = None
     user_data: str | None = None
     admin_pass: str | None = field(name="adminPass", default=None)
-    personality: tuple[PersonalityFile, ...] = ()
+    personality: tuple[InjectedFile, ...] = ()
     config_drive: Boolean = False
     key_name: str | None = None
     security_groups: tuple[SecurityGroup, ...] = (SecurityGroup(),)
@@ -222,8 +212,7 @@ def image(server: ServerBody) -> Image:
 
 def secrets(server: ServerBody) -> BootSecrets:
     """The user data, the admin password and the files."""
-    files = tuple(InjectedFile(path=file.path, contents=file.contents) for file in server.personality)
-    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=files)
+    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=server.personality)
 
 
 def check_personality(server: ServerBody, limits: Mapping[str, int]) -> None:

@@ -12,6 +12,7 @@ from api.opts import ApiSettings
 from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import mappings
+from db.api.listing import ServerQuery
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.instance import Server
@@ -41,8 +42,8 @@ class ExternalEvents:
 
 
 def _servers(tx: ApiTransaction, uuids: list[str]) -> dict[str, Server]:
-    found = ((uuid, mappings.get(tx, uuid)) for uuid in uuids)
-    return {uuid: server for uuid, server in found if server is not None and not server.deleted}
+    """Those that there are, by uuid, in one statement."""
+    return {server.uuid: server for server in mappings.list_(tx, ServerQuery(uuids=tuple(uuids), limit=len(uuids)))}
 
 
 def _outcome(event: dict[str, Any], server: Server | None) -> dict[str, Any]:

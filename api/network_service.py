@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import falcon
@@ -63,11 +63,10 @@ class NetworkResources:
         self._answer_one(req, resp, "subnet", self._subnets(calls.of(req)), subnet_id)
 
     def on_get_ports(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        self._answer_all(req, resp, "ports", self._ports(call, req.get_param("device_id")))
+        self._answer_all(req, resp, "ports", self._ports(calls.of(req), req.get_param_as_list("device_id") or ()))
 
     def on_get_port(self, req: falcon.Request, resp: falcon.Response, port_id: str) -> None:
-        self._answer_one(req, resp, "port", self._ports(calls.of(req), None), port_id)
+        self._answer_one(req, resp, "port", self._ports(calls.of(req)), port_id)
 
     def on_get_nothing(self, req: falcon.Request, resp: falcon.Response, collection: str) -> None:
         """Collections that clients look through and that are empty here, such as floating addresses."""
@@ -107,10 +106,10 @@ class NetworkResources:
     def _subnets(self, call: Call) -> list[Document]:
         return [_subnet(subnet, network) for network in self._catalog.networks(call).values() for subnet in network.subnets]
 
-    def _ports(self, call: Call, device_id: str | None) -> list[Document]:
-        """Of the caller's servers, or of one of them."""
+    def _ports(self, call: Call, devices: Sequence[str] = ()) -> list[Document]:
+        """Of the caller's servers, or of those with these uuids."""
         found: list[Document] = []
-        for servers in _pages(self._database.read, call, device_id):
+        for servers in _pages(self._database.read, call, devices):
             uuids = [server.uuid for server in servers]
             own = self._database.read(addresses.ports_of, uuids)
             for server in servers:
@@ -125,18 +124,14 @@ EMPTY = (
 """Collections of a network service that have nothing here."""
 
 
-def _pages(read: Callable[..., Any], call: Call, device_id: str | None) -> Iterable[list[Server]]:
-    if device_id is not None:
-        server = read(mappings.get, device_id, call.scope)
-        if server is not None and not server.deleted:
-            yield [server]
-        return
+def _pages(read: Callable[..., Any], call: Call, uuids: Sequence[str]) -> Iterable[list[Server]]:
     marker: str | None = None
     while True:
-        query = mappings.ServerQuery(project_id=call.scope, limit=_SERVERS_PAGE, marker=marker, sort=(("uuid", "asc"),))
+        query = mappings.ServerQuery(
+            project_id=call.scope, uuids=tuple(uuids), limit=_SERVERS_PAGE, marker=marker, sort=(("uuid", "asc"),)
+        )
         page: list[Server] = read(mappings.list_, query)
-        if page:
-            yield page
+        yield page
         if len(page) < _SERVERS_PAGE:
             return
         marker = page[-1].uuid

@@ -60,15 +60,20 @@ class CellServices(NamedTuple):
     agents: list[SeenService]
 
 
-class FoundService(NamedTuple):
-    """A process, or an agent. ``cell``: None at the API level."""
+class FoundAgent(NamedTuple):
+    """The agent of a host."""
 
-    service: Process | SeenService
+    uuid: str
+    host: str
+    cell: Cell
+
+
+class FoundProcess(NamedTuple):
+    """Any other service. ``cell``: None at the API level."""
+
+    uuid: str
+    process: Process
     cell: Cell | None
-
-    @property
-    def uuid(self) -> str:
-        return self.service.uuid if isinstance(self.service, Process) else self.service.service.uuid
 
 
 class Services:
@@ -129,11 +134,10 @@ class Services:
         if not (is_uuid(service_id) if call.has(Since.SERVICE_UUIDS) else service_id.isdecimal()):
             raise errors.Invalid(f"Invalid {'uuid' if call.has(Since.SERVICE_UUIDS) else 'id'} {service_id[:80]}")
         found = self._find(service_id, call)
-        if isinstance(found.service, Process):
-            self._forget(found.service, found.cell)
+        if isinstance(found, FoundProcess):
+            self._forget(found.process, found.cell)
         else:
-            host, silence = found.service.service.host, self._settings.service_down_time
-            assert found.cell is not None  # noqa: S101 - an agent is in a cell
+            host, silence = found.host, self._settings.service_down_time
             found.cell.within(self._settings.cell_timeout).write(host_removal.from_cell, host, AGENT_BINARY, silence)
             with suppress(errors.NotFound):  # it was never mapped
                 self._database.write(api_host_removal.from_api, host)
@@ -156,21 +160,20 @@ class Services:
         self._validator.check(call.version, document)
         change = _change_of(document)
         found = self._find(service_id, call)
-        if isinstance(found.service, Process):
-            raise _not_compute(BINARIES.get(found.service.binary, found.service.binary))
-        assert found.cell is not None  # noqa: S101 - an agent is in a cell
+        if isinstance(found, FoundProcess):
+            raise _not_compute(BINARIES.get(found.process.binary, found.process.binary))
         _, zones = self._database.read(_api_level)
-        return self._agent(self._tell(call, found.cell, found.service.service.host, change), zones, call)
+        return self._agent(self._tell(call, found.cell, found.host, change), zones, call)
 
-    def _find(self, wanted: str, call: Call) -> FoundService:
+    def _find(self, wanted: str, call: Call) -> FoundAgent | FoundProcess:
         """The service with this ID. Raises errors.NotFound, and errors.CellUnavailable while a cell does not answer."""
         level = self._database.read(processes.list_all, "api")
         answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
-        every = [FoundService(process, None) for process in level]
+        every: list[FoundAgent | FoundProcess] = [FoundProcess(process.uuid, process, None) for process in level]
         for each in answers:
             if isinstance(each, Answered):
-                every += [FoundService(agent, each.cell) for agent in each.value.agents]
-                every += [FoundService(process, each.cell) for process in each.value.conductors]
+                every += [FoundAgent(agent.service.uuid, agent.service.host, each.cell) for agent in each.value.agents]
+                every += [FoundProcess(process.uuid, process, each.cell) for process in each.value.conductors]
         for found in every:
             if str(service_id(found.uuid, call)) == wanted:
                 return found
