@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import falcon
 
@@ -89,7 +90,11 @@ class NetworkResources:
             raise errors.Invalid(f"marker: {page.marker[:80]!r} could not be found")
         start = 0 if page.marker is None else ids.index(page.marker) + 1
         fields = req.get_param_as_list("fields")
-        answer(resp, {name: [_only(each, fields) for each in found[start : start + page.limit]]})
+        shown = found[start : start + page.limit]
+        document: Document = {name: [_only(each, fields) for each in shown]}
+        if shown and len(found) > start + page.limit:
+            document[f"{name}_links"] = [_next(req, shown[-1]["id"])]
+        answer(resp, document)
 
     def _answer_one(
         self, req: falcon.Request, resp: falcon.Response, name: str, documents: Iterable[Document], wanted: str
@@ -224,6 +229,11 @@ def _port(server: Server, port: Port, network: Network | None) -> Document:
         "created_at": created,
         "updated_at": created,
     }
+
+
+def _next(req: falcon.Request, marker: str) -> dict[str, str]:
+    query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key != "marker"]
+    return {"rel": "next", "href": f"{calls.of(req).prefix}{req.path}?{urlencode([*query, ('marker', marker)])}"}
 
 
 def _path(name: str) -> str:

@@ -64,7 +64,12 @@ def test_ports_are_those_of_the_projects_servers(front: Front, blue: Network) ->
 def test_pages_hold_each_network_once(front: Front) -> None:
     for number in range(5):
         make_network(front.database, f"10.0.{number}.0/29", name=f"n{number}")
-    first = front.get("/network/v2.0/networks", TENANT).json["networks"]
+    answer = front.get("/network/v2.0/networks?shared=true", TENANT).json
+    first = answer["networks"]
+    assert [link["href"].partition("/network/")[2] for link in answer["networks_links"]] == [
+        f"v2.0/networks?shared=true&marker={first[-1]['id']}"
+    ]
+    assert "networks_links" not in front.get(f"/network/v2.0/networks?marker={first[-1]['id']}", TENANT).json
     assert [each["name"] for each in first] == ["n0", "n1", "n2"]
     assert names(front, f"?limit=2&marker={first[-1]['id']}") == ["n3", "n4"]
     assert front.get(f"/network/v2.0/networks?marker={UNKNOWN}", TENANT).status_code == 400
