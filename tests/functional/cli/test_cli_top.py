@@ -103,11 +103,11 @@ def test_what_is_chosen_is_explained(deployment: Region) -> None:
         os.write(ours, b"/to")
         read_until(ours, b"/to_")
         os.write(ours, b"\r")
-        read_until(ours, b"ACTIVE ")
+        read_until(ours, b">   top")
         os.write(ours, b"\r")
         read_until(ours, b"Decision 1 of 1")
         os.write(ours, b"\x1b[B\r\t")
-        read_until(ours, b"h2")
+        read_until(ours, b">   h1")
         os.write(ours, b"\x1b[B\r")
         read_until(ours, b"binary: nova-compute")
         read_until(ours, b"Servers (")
@@ -145,11 +145,12 @@ def test_rates_are_those_of_the_process_that_answers(deployment: Region, capsys:
 
 
 def read_until(file: int, text: bytes) -> str:
-    """What was written up to there: a terminal that nobody reads holds up its writer."""
+    """What was written up to there, which must come: a terminal that nobody reads holds up its writer."""
     found, end = b"", time.monotonic() + PATIENCE
     while text not in found and time.monotonic() < end:
         if select.select([file], [], [], 1.0)[0]:
             found += os.read(file, 65536)
+    assert text in found, found[-4000:].decode(errors="replace")
     return found.decode(errors="replace")
 
 
