@@ -11,7 +11,7 @@ import msgspec
 from msgspec import field
 
 from api import schemas
-from api.validation import checked_metadata, is_uuid
+from api.validation import canonical_ipv6, checked_metadata, is_uuid
 from objects import errors, typed
 from objects.base import Object
 from objects.spec import BootSecrets, Image, InjectedFile, ServerProperties
@@ -240,7 +240,7 @@ def properties(server: ServerBody, public_key: str | None, metadata_limit: int) 
         block_devices=tuple(device.stored() for device in server.block_devices),
         hostname=server.hostname,
         access_ip_v4=server.access_ip_v4,
-        access_ip_v6=server.access_ip_v6,
+        access_ip_v6=canonical_ipv6(server.access_ip_v6),
         auto_disk_config=server.disk_config == "AUTO",
     )
 

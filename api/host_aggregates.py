@@ -90,10 +90,13 @@ class HostAggregates:
 
 
 def _number(aggregate_id: str) -> int:
-    """Raises errors.Invalid for what is no number."""
-    if not (aggregate_id.isascii() and aggregate_id.isdecimal() and int(aggregate_id[:12]) <= INT32_MAX):
+    """Raises errors.Invalid for what is no number, and errors.NotFound for one that no aggregate can have."""
+    digits = aggregate_id.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()):
         raise errors.Invalid(f"Aggregate {aggregate_id[:80]!r}: aggregates are named by their numbers")
-    return int(aggregate_id[:12])
+    if digits != aggregate_id or int(digits[:12]) > INT32_MAX:
+        raise errors.NotFound(f"Aggregate {aggregate_id[:80]} could not be found.")
+    return int(digits[:12])
 
 
 def _changed(tx: ApiTransaction, aggregate_id: int, change: Change, asked: dict[str, Any]) -> Aggregate:

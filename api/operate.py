@@ -144,7 +144,7 @@ class Operations:
         self._doorbell.operation(call.context, operation.uuid)
 
     def confirm(self, call: Call, server_id: str) -> None:
-        """The user keeps the resized server. Raises errors.Conflict if it does not wait for that."""
+        """The user keeps the server as it is after its move. Raises errors.Conflict if it does not wait for that."""
         operation = self._waiting(call, server_id, "confirmResize")
         done = self._ledger.write(operation_steps.confirm, [operation.uuid], self._database.now())
         if not done.operations:

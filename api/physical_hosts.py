@@ -37,7 +37,7 @@ class PhysicalHosts:
         self._validator = VersionedValidator([((2, 1), schemas.host_change())])
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        zone = req.get_param("zone")
+        zone = req.get_param("zone") or None
         every = self._services.entries(resp, calls.of(req))
         enabled = [each for each in every if each["status"] == "enabled" and zone in (None, each["zone"])]
         hosts = [{"host_name": each["host"], "service": _topic(each["binary"]), "zone": each["zone"]} for each in enabled]

@@ -320,6 +320,8 @@ def tag() -> Schema:
 
 CROSS_CELL = "superconductor:cross_cell"
 """A field of the actions that move servers, which the Compute API does not have: the server may leave its cell."""
+VERIFY = "superconductor:verify"
+"""Another, of ``migrate``: whether the server waits for its user's decision afterwards. True by default, as in the Compute API."""
 
 _NOTHING: Schema = {"type": ["object", "null"], "additionalProperties": False}
 LOCK: tuple[tuple[Version, Schema], ...] = (
@@ -479,7 +481,7 @@ _FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength
 
 REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
 RESIZE = _versions(((2, 1), {"flavorRef": _FLAVOR_REF, DISK_CONFIG: _DISK_CONFIG} | _MOVE), required=["flavorRef"])
-MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}} | _MOVE), null=True)
+MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}, VERIFY: _BOOLEAN} | _MOVE), null=True)
 """With a host in all versions: the Compute API has it since 2.56."""
 _EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
 EVACUATE = _versions(

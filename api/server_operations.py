@@ -122,7 +122,8 @@ class OperationActions:
 
     def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:
         asked = value or {}
-        args = OperationArgs(host=asked.get("host"), cross_cell=_cross_cell(call, asked))
+        verify = schemas.BOOLEANS[asked.get(schemas.VERIFY, True)]
+        args = OperationArgs(host=asked.get("host"), cross_cell=_cross_cell(call, asked), verify=verify)
         self._operations.accept(call, server_id, Kind.MIGRATE, args)
         resp.status = 202
 
@@ -148,6 +149,7 @@ class OperationActions:
 
     def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
         if value["state"] != "active":
+            self._finder.find(server_id, call)
             raise errors.Invalid("os-resetState.state: only active is served: a server in ERROR here has no guest")
         self._operations.accept(call, server_id, Kind.RESET)
         resp.status = 202

@@ -27,7 +27,7 @@ from api.paging import Position, next_link, page_of
 from api.query import server_query
 from api.server_edits import ServerEdits
 from api.silence import Silences, Silent
-from api.validation import VersionedValidator, read_body, validated_by
+from api.validation import VersionedValidator, canonical_ipv6, read_body, validated_by
 from api.versions import answer
 from db.api import addresses, listing, mappings, operations
 from db.api.edits import Edit
@@ -234,7 +234,7 @@ def edit_of(given: dict[str, Any]) -> Edit:
         description=description,
         hostname=given.get("hostname", UNSET),
         access_ip_v4=given.get("accessIPv4", UNSET),
-        access_ip_v6=given.get("accessIPv6", UNSET),
+        access_ip_v6=canonical_ipv6(given["accessIPv6"]) if "accessIPv6" in given else UNSET,
         auto_disk_config=given[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in given else UNSET,
     )
 

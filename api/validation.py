@@ -185,6 +185,11 @@ def _quote(value: object) -> str:
     return shown if len(shown) <= _QUOTED_LENGTH else shown[:_QUOTED_LENGTH] + "..."
 
 
+def canonical_ipv6(address: str) -> str:
+    """The one form of an address (RFC 5952), of several that are valid; nothing for nothing."""
+    return str(ipaddress.IPv6Address(address)) if address else ""
+
+
 def _formats() -> jsonschema.FormatChecker:
     checker = jsonschema.FormatChecker(formats=())
     for name, test in (

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,7 +38,11 @@ from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 
 PATIENCE_S = 300.0
-VALUES = {"os-migrateLive": {"host": None, "block_migration": "auto"}, "evacuate": {}}
+VALUES: dict[str, Any] = {
+    "os-migrateLive": {"host": None, "block_migration": "auto"},
+    "evacuate": {},
+    "migrate": {"superconductor:verify": False},
+}
 """What the bodies of these actions say."""
 
 

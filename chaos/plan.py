@@ -186,7 +186,7 @@ ACTS: tuple[tuple[str, Any], ...] = (
     ("os-stop", None),
     ("os-start", None),
     ("reboot", {"type": "HARD"}),
-    ("migrate", None),
+    ("migrate", {"superconductor:verify": False}),
     ("migrate", CROSS_CELL),
     ("os-migrateLive", {"host": None, "block_migration": True}),
     ("os-migrateLive", {"host": None, "block_migration": True} | CROSS_CELL),

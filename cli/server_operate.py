@@ -14,6 +14,7 @@ from objects import errors
 REFUSALS = (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid)
 
 CROSS_CELL = "superconductor:cross_cell"
+VERIFY = "superconductor:verify"
 
 
 class _Action(HttpCommand):
@@ -217,20 +218,24 @@ class _Move(_Action):
 class ServerMigrate(_Move):
     """Move servers to other hosts. They are off while their disks are copied, unless --live is given.
 
+    With --verify they can go back: see 'server resize --confirm' and '--revert'.
+
     Example: superconductor server migrate web-1 --to east-h2 --wait
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--live", action="store_true", help="while they run, if the drivers of both hosts can")
+        either = parser.add_mutually_exclusive_group()
+        either.add_argument("--verify", action="store_true", help="wait in VERIFY_RESIZE until it is confirmed or reverted")
+        either.add_argument("--live", action="store_true", help="while they run, if the drivers of both hosts can")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.action = "os-migrateLive" if parsed_args.live else "migrate"
         super().take_action(parsed_args)
 
     def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
-        live = {"host": parsed_args.to, "block_migration": "auto"} if parsed_args.live else {}
-        return super().value(parsed_args, client) | live
+        live = {"host": parsed_args.to, "block_migration": "auto"}
+        return super().value(parsed_args, client) | (live if parsed_args.live else {VERIFY: parsed_args.verify})
 
 
 class ServerEvacuate(_Move):

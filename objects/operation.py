@@ -63,7 +63,7 @@ class OperationState(enum.StrEnum):
     HOLDING = "holding"  # the twin is staged; the source is asked to be off
     BUILDING = "building"  # the twin is handed over to its cell
     SENDING = "sending"  # a live migration: the twin listens, and the source is asked to go over to it
-    VERIFY = "verify"  # a resize: the twin is the server and waits for the user
+    VERIFY = "verify"  # a resize or a migration: the twin is the server and waits for the user
     REVERTING = "reverting"  # the twin is asked to be off
     UNDOING = "undoing"  # the twin is deleted, and its end is awaited
     STARTING = "starting"  # what the user had wanted is written into the source's row
@@ -83,7 +83,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
 
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
     ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
-    or ``any_zone``. ``stopped``: an evacuated server is off on its new host.
+    or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
+    resized one does.
     """
 
     hard: bool = False
@@ -94,6 +95,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     availability_zone: str | None = None
     any_zone: bool = False
     stopped: bool = False
+    verify: bool = False
 
 
 class Operation(Object, frozen=True, kw_only=True):
@@ -131,6 +133,11 @@ class Operation(Object, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     fault: str | None = None
     unreadable: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether its user decides about the server once it has moved."""
+        return self.kind is OperationKind.RESIZE or (self.kind is OperationKind.MIGRATE and self.args.verify)
 
 
 WANTED: dict[OperationKind, Power] = {

@@ -188,11 +188,11 @@ def _listens(each: OpenOperation) -> bool:
 
 
 def switch(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
-    """The twins are ACTIVE: they are the servers now. A resize waits for its user; of all others the sources are deleted."""
+    """The twins are ACTIVE: they are the servers now. Some wait for their users; of all others the sources are deleted."""
     locked = operations.lock(tx, uuids, (State.BUILDING, State.SENDING))
     ready = [each for each in locked.operations if _may_switch(each)]
     point(tx, [(each, each.twin, each.source) for each in ready], now)
-    waiting = [each for each in ready if each.operation.kind is OperationKind.RESIZE]
+    waiting = [each for each in ready if each.operation.waits]
     if waiting:
         tx.execute(_SET, {"uuids": [each.operation.uuid for each in waiting], "to": State.VERIFY, "now": now})
     deleted = _part(tx, stamp, [each for each in ready if each not in waiting], now)
@@ -224,7 +224,7 @@ def _answer_of_twin(each: OpenOperation) -> TaskState | None:
 
 
 def confirm(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
-    """The user, or time, says that the resized server is right: delete what it was before, and charge its new size."""
+    """The user, or time, says that the moved server is right: delete what it was before, and charge its new size."""
     locked = operations.lock(tx, uuids, (State.VERIFY,))
     return Stepped(operations=locked.operations, deleted=tuple(_part(tx, stamp, locked.operations, now)))
 

@@ -100,8 +100,10 @@ def test_what_is_wrong_is_refused(front: Front) -> None:
     refusal(create(front, name="a", availability_zone="a:b"), 400)
     refusal(create(front, color="blue"), 400)
     refusal(front.client.simulate_put(f"{PATH}/{number}", headers=ADMIN, json={"aggregate": {}}), 400)
-    for wrong in ("rack", "1.5", "9" * 30, "-1"):
+    for wrong in ("rack", "1.5", "-", "--1"):
         refusal(front.get(f"{PATH}/{wrong}", ADMIN), 400)
+    for nobody in ("9" * 30, "-1", "0" * 30):
+        refusal(front.get(f"{PATH}/{nobody}", ADMIN), 404)
 
 
 def test_members_may_not(front: Front) -> None:

@@ -279,6 +279,12 @@ def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, 
         assert shown(front, server)["status"] == "REBUILD"
 
 
+@pytest.mark.parametrize(("value", "waits"), [(None, True), ({"superconductor:verify": "false"}, False)])
+def test_a_migration_waits_for_its_user_unless_told_not_to(front: Front, server: str, value: object, waits: bool) -> None:
+    assert act(front, server, "migrate", value, ADMIN).status_code == 202
+    assert the_operation(front, server).waits is waits
+
+
 def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) -> None:
     assert act(front, server, "migrate", None, ADMIN).status_code == 202
     assert act(front, server, "forceDelete").status_code == 202

@@ -210,6 +210,23 @@ def test_a_resize_waits_for_its_user(cloud: World, confirmed: bool) -> None:
     assert cloud.ended(operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
 
 
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, confirmed: bool) -> None:
+    uuid = boot(cloud)
+    operation = cloud.operate(uuid, OperationKind.MIGRATE, args=OperationArgs(verify=True))
+    assert cloud.ended(operation).state is OperationState.VERIFY
+    assert server(cloud, uuid).host == "a2"
+    if confirmed:
+        cloud.keeper.ledger.write(operation_steps.confirm, [operation.uuid], cloud.api.now())
+    else:
+        cloud.api.write(operation_steps.revert, [operation.uuid], cloud.api.now())
+    assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
+    found = cloud.settle()
+    assert (server(cloud, uuid).host, power(cloud, uuid)) == ("a2" if confirmed else "a1", Power.ON)
+    assert sum(found.charged.values()) == 1
+    assert cloud.ended(operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
+
+
 def test_servers_of_a_dead_host_are_evacuated_and_the_host_that_returns_has_none(cloud: World) -> None:
     uuid = boot(cloud)
     cloud.agents["cell1"].services.pop("a1").stop(0.0)
