@@ -26,6 +26,7 @@ class AggregateMultiTenancyIsolation(Filter):
 
     reason = "kept for other projects"
     on_demand = True
+    reads = ("project_id",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         keys = hosts.table.aggregates.starting(TENANT_PREFIX)
@@ -48,6 +49,7 @@ class RequireTenantAggregate(Filter):
 
     reason = "not in an aggregate of the project"
     on_demand = True
+    reads = ("project_id",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         project = request.spec.project_id
@@ -74,6 +76,7 @@ class AggregateTypeAffinityFilter(Filter):
 
     reason = "kept for other flavors"
     on_demand = True
+    reads = ("flavor_name",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if FLAVOR_KEY not in hosts.table.aggregates.keys:
@@ -95,6 +98,7 @@ class IsolateAggregates(Filter):
 
     reason = "kept for servers that require other traits"
     on_demand = True
+    reads = ("extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         keys = hosts.table.aggregates.starting(TRAIT_SCOPE)
@@ -123,6 +127,7 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     reason = "not in an aggregate with what the flavor wants"
     on_demand = True
     applies_when = ("flavor.extra_specs",)
+    reads = ("extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         wanted: list[tuple[str, str]] = []  # a key may occur twice, with and without the scope
@@ -154,6 +159,7 @@ class AggregateImagePropertiesIsolation(Filter):
     reason = "kept for images with other properties"
     on_demand = True
     applies_when = ("image",)
+    reads = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         properties = request.spec.image.properties if request.spec.image else {}

@@ -13,6 +13,7 @@ class AllHostsFilter(Filter):
 
     reason = ""
     on_demand = True
+    reads = ()
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return None

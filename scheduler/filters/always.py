@@ -116,6 +116,7 @@ class ResourceClassFilter(Filter):
     guards_host = True
     on_demand = True
     applies_when = ("flavor.extra_specs",)
+    reads = ("resources",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.resources:

@@ -13,6 +13,7 @@ class AvailabilityZoneFilter(Filter):
     """A host is in the zone its aggregate names, otherwise in the default zone."""
 
     reason = "not in the availability zone asked for"
+    reads = ("zone",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return equal(hosts.zone, request.zone) if request.zone is not None else None

@@ -19,12 +19,15 @@ class Filter(abc.ABC):
     ``on_demand``: explanations leave the filter out where it returned None, because the request does not use it.
     ``applies_when``: the filter runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
     ``host_by_host``: the filter gets only the hosts that are left.
+    ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
+    are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
     """
 
     reason: ClassVar[str]
     guards_host: ClassVar[bool] = False
     on_demand: ClassVar[bool] = False
     applies_when: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = None
     host_by_host: ClassVar[bool] = False
 
     name: str
@@ -33,6 +36,7 @@ class Filter(abc.ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__name__
+        cls.reads = vars(cls).get("reads")
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings

@@ -18,6 +18,7 @@ class RamFilter(Filter):
 
     reason = "not enough memory"
     guards_host = True
+    reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return at_least(hosts.room("memory_mb"), request.memory_mb) if request.memory_mb else None
@@ -31,6 +32,7 @@ class CoreFilter(Filter):
 
     reason = "not enough vCPUs"
     guards_host = True
+    reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return at_least(hosts.room("vcpus"), request.vcpus) if request.vcpus else None
@@ -44,6 +46,7 @@ class DiskFilter(Filter):
 
     reason = "not enough disk"
     guards_host = True
+    reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return at_least(hosts.room("disk_gb"), request.disk_gb) if request.disk_gb else None

@@ -26,6 +26,7 @@ class ComputeCapabilitiesFilter(Filter):
     reason = "without what the flavor wants of a host"
     on_demand = True
     applies_when = ("flavor.extra_specs",)
+    reads = ("extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         mask: Mask | None = None

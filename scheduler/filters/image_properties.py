@@ -40,6 +40,7 @@ class ImagePropertiesFilter(Filter):
 
     reason = "unable to run such an image"
     on_demand = True
+    reads = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         properties = request.spec.image.properties if request.spec.image else {}

@@ -14,6 +14,7 @@ class IsolatedHostsFilter(Filter):
 
     reason = "kept for other images"
     on_demand = True
+    reads = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         s = self.settings

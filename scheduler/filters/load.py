@@ -18,6 +18,7 @@ class IoOpsFilter(Filter):
     """
 
     reason = "too many builds under way"
+    reads = ()
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         limit = hosts.least("max_io_ops_per_host", self.settings.max_io_ops_per_host)
@@ -32,6 +33,7 @@ class NumInstancesFilter(Filter):
     """
 
     reason = "too many instances"
+    reads = ()
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         return below(hosts.instances, hosts.least("max_instances_per_host", self.settings.max_instances_per_host))

@@ -18,6 +18,7 @@ class TraitsFilter(Filter):
     reason = "without a trait that is required, or with one that is forbidden"
     on_demand = True
     applies_when = ("flavor.extra_specs", "image")
+    reads = ("extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         image = request.spec.image.properties if request.spec.image else {}

@@ -6,23 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scheduler.filters.base import Filter
+from scheduler.plan.chain import Chain
 from scheduler.plan.request import OPTIONAL, Request
+from scheduler.plan.shapes import Shapes
 from scheduler.weighers.base import Weigher
-
-
-class Chain(NamedTuple):
-    """The filters and weighers that apply to requests of one shape.
-
-    ``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
-    """
-
-    at_once: tuple[Filter, ...]
-    singly: tuple[Filter, ...]
-    weighers: tuple[Weigher, ...]
-
-    @property
-    def filters(self) -> tuple[Filter, ...]:
-        return self.at_once + self.singly
 
 
 class _Made(NamedTuple):
@@ -37,7 +24,7 @@ class Criteria:
     """Filters in the order in which they run, and weighers.
 
     ``subset``: the host is drawn at random from this many of the best.
-    ``shuffle``: equal scores are ordered at random; otherwise by row.
+    ``shuffle``: equal scores are ordered at random; otherwise by row. ``shapes``: surveys that are kept.
     """
 
     def __init__(self, filters: Sequence[Filter], weighers: Sequence[Weigher], *, subset: int, shuffle: bool) -> None:
@@ -46,6 +33,7 @@ class Criteria:
         self.cell_wide = any(weigher.cell_wide for weigher in self.weighers)
         self.subset = subset
         self.shuffle = shuffle
+        self.shapes = Shapes()
         self._chains: dict[tuple[bool, ...], _Made] = {}
 
     def chain(self, request: Request) -> Chain:
@@ -59,11 +47,7 @@ class Criteria:
         if made is None or made.filters is not self.filters or made.weighers is not self.weighers:
             given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
             called = [one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)]
-            chain = Chain(
-                tuple(one for one in called if not one.host_by_host),
-                tuple(one for one in called if one.host_by_host),
-                tuple(one for one in self.weighers if _called(one.applies_when, given)),
-            )
+            chain = Chain.of(called, [one for one in self.weighers if _called(one.applies_when, given)])
             self._chains[shape] = made = _Made(self.filters, self.weighers, chain)
         return made.chain
 

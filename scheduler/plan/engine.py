@@ -9,8 +9,6 @@ costs one pass over the fleet and a few over the best hosts, not one pass per in
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,36 +18,35 @@ from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
-from scheduler.plan.survey import Survey, WeigherScale, scale, ties
+from scheduler.plan.survey import UNMAPPED, FleetSurvey, Survey, WeigherScale, ties, weighed
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.table.kernels import narrowed
-from scheduler.weighers.base import Weigher
-from service.rate_limited_log import RateLimitedLog
 
 EXTRA_CANDIDATES = 8
 """Candidate hosts kept beyond one per instance."""
 SPARSE_DIVISOR = 2
 """If fewer than one in this many hosts pass the filters, only these are copied and weighed."""
-_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
-UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 
 
 def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
-    """Filter and weigh the fleet, or the rows ``within``, in one pass.
+    """Filter and weigh the fleet, or the rows ``within``, in one pass, unless a kept survey of the fleet answers.
 
     If most hosts pass, weighing all hosts and ignoring the refused ones is cheaper than copying those that passed. The survey asks
     the filters of one host at a time later, best host first.
     """
-    hosts, chain = Hosts(table, request, within), driver.chain(request)
+    chain = driver.chain(request)
+    if within is None and (kept := driver.shapes.survey(table, chain, request, shuffle=driver.shuffle)) is not None:
+        return kept
+    hosts = Hosts(table, request, within)
     mask, counts = narrow(chain.at_once, hosts, request)
     left: Mask | None = mask
     if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = _weighed(chain.weighers, hosts, request, left)
-    return Survey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None, chain.singly)
+    scores, parts = weighed(chain.weighers, hosts, request, left)
+    return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None, chain.singly)
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
@@ -170,13 +167,12 @@ class _Front:
         self._steps: list[Floats] = [self._now - self._by_cell if self._cell_wide else self._now.copy()]
 
     def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
-        rows, scores = found.rows, found.scores
-        if self._by_host or rows.size <= enough:
-            return rows, scores.copy()
+        if self._by_host or found.passing <= enough:
+            return found.rows, found.scores.copy()
         if self._cell_wide:
-            cells = np.unique(self._table.cell[rows]).tolist()
-            if len(cells) * enough >= rows.size:
-                return rows, scores.copy()
+            cells = np.unique(self._table.cell[found.rows]).tolist()
+            if len(cells) * enough >= found.passing:
+                return found.rows, found.scores.copy()
             rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
         else:
             rows, scores = found.best(enough)
@@ -263,24 +259,3 @@ def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -
     passed = np.zeros(mask.size, dtype=np.bool_)
     passed[left] = answers
     return passed
-
-
-def _weighed(
-    weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: Mask | None
-) -> tuple[Floats, tuple[WeigherScale, ...]]:
-    """Scores of all hosts, and the weighers' scales, which are computed over the hosts that are ``left`` (None: all)."""
-    scores: Floats | None = None
-    parts: list[WeigherScale] = []
-    keys = hosts.table.aggregates.keys
-    for weigher in weighers if len(hosts) else ():
-        multiplier = None if weigher.option in keys else weigher.multiplier
-        raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
-        if raw is None:
-            continue
-        part = scale(weigher, raw, multiplier, left)
-        if not math.isfinite(part.low + part.span):
-            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s is skipped: it returned a non-finite score", weigher.name)
-            continue
-        parts.append(part)
-        scores = part.added(scores, hosts, raw)
-    return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)

@@ -72,6 +72,7 @@ class Stripe(Weigher):
 
     multiplier = 1.0
     least = 0.0
+    reads = ()
 
     def __init__(self, settings: SchedulerSettings, place: int, of: int) -> None:
         super().__init__(settings)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import abc
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,16 +14,20 @@ import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.filters.base import Filter
+from scheduler.plan.request import Request
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.table.kernels import add_scaled, extremes, noise, ordered, ordered_in, untied
 from scheduler.weighers.base import Weigher
+from service.rate_limited_log import RateLimitedLog
 
 TIE_NOISE = 1e-9
 """Amplitude of the noise that orders equal scores: scores closer than this count as equal."""
 SORTED_HOSTS = 8
 """Number of best hosts sorted at once: more than an explanation shows."""
+UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 SELECTED_HOSTS = 320
 """Number of best hosts selected, unsorted: enough to find the alternates of one cell among them."""
 
@@ -68,10 +75,75 @@ def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
     return noise(table.salt[rows], seed, TIE_NOISE)
 
 
-class Survey:
+def weighed(
+    weighers: Sequence[Weigher], hosts: Hosts, request: Request, left: Mask | None
+) -> tuple[Floats, tuple[WeigherScale, ...]]:
+    """Scores of all hosts, and the weighers' scales, which are computed over the hosts that are ``left`` (None: all)."""
+    scores: Floats | None = None
+    parts: list[WeigherScale] = []
+    keys = hosts.table.aggregates.keys
+    for weigher in weighers if len(hosts) else ():
+        multiplier = None if weigher.option in keys else weigher.multiplier
+        raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
+        if raw is None:
+            continue
+        part = scale(weigher, raw, multiplier, left)
+        if not math.isfinite(part.low + part.span):
+            _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s is skipped: it returned a non-finite score", weigher.name)
+            continue
+        parts.append(part)
+        scores = part.added(scores, hosts, raw)
+    return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)
+
+
+class Survey(abc.ABC):
     """The hosts that could take the first instance, and how good each is.
 
-    ``total``: hosts in the table. ``changes``: the table's change counter at the survey.
+    ``total``: hosts in the table. ``parts``: the weighers with their scales. ``changes``: the table's change counter at the survey.
+    ``counts``: how many hosts each filter left.
+    """
+
+    counts: tuple[FilterCount, ...]
+
+    def __init__(self, total: int, parts: tuple[WeigherScale, ...], changes: int) -> None:
+        self.total = total
+        self.parts = parts
+        self.changes = changes
+
+    @property
+    @abc.abstractmethod
+    def passing(self) -> int:
+        """How many rows passed."""
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> Ints:
+        """The rows that passed, in the table's order."""
+
+    @property
+    @abc.abstractmethod
+    def scores(self) -> Floats:
+        """The score of each of ``rows``."""
+
+    @abc.abstractmethod
+    def best(self, count: int) -> tuple[Ints, Floats]:
+        """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
+
+    @abc.abstractmethod
+    def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
+        """The same among the rows of one cell, given by number."""
+
+    @abc.abstractmethod
+    def weights(self, rows: list[int]) -> dict[str, list[float]]:
+        """What each weigher adds to the scores of ``rows``, by the weigher's name."""
+
+    @abc.abstractmethod
+    def ask_all(self) -> None:
+        """Ask the filters of one host at a time, if there are any, about all hosts that are left."""
+
+
+class FleetSurvey(Survey):
+    """One pass over the fleet, or over some of it.
 
     Filters of one host at a time are asked only as far as an answer needs it, the best hosts first.
     """
@@ -91,9 +163,7 @@ class Survey:
         ``seed``: determines the noise that orders equal scores; None: equal scores stay in the table's order.
         ``singly``: filters that are still to be asked, of one host at a time.
         """
-        self.total = len(hosts.table)
-        self.parts = parts
-        self.changes = hosts.table.changes
+        super().__init__(len(hosts.table), parts, hosts.table.changes)
         self._hosts = hosts
         self._left = left
         self._scores = scores
@@ -105,7 +175,6 @@ class Survey:
 
     @property
     def counts(self) -> tuple[FilterCount, ...]:
-        """How many hosts each filter left."""
         return self._counts if self._singly is None else (*self._counts, *self._singly.counts())
 
     @counts.setter
@@ -113,19 +182,20 @@ class Survey:
         self._counts, self._singly = counts, None
 
     @property
+    def passing(self) -> int:
+        return self.rows.size
+
+    @property
     def rows(self) -> Ints:
-        """The rows that passed, in the table's order."""
         self.ask_all()
         return self._rows(self._positions)
 
     @property
     def scores(self) -> Floats:
-        """The score of each of ``rows``."""
         self.ask_all()
         return self._exact(self._positions)
 
     def ask_all(self) -> None:
-        """Ask the filters of one host at a time about all hosts that are left."""
         if self._singly is None:
             return
         positions = self._positions
@@ -136,10 +206,9 @@ class Survey:
         self.counts = (*self._counts, *self._singly.counts(whole=True))
 
     def best(self, count: int) -> tuple[Ints, Floats]:
-        """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
-        return self._passing(self._best, count)
+        return self._passing_of(self._best, count)
 
-    def _passing(self, best: Callable[[int], tuple[Ints, Floats]], count: int) -> tuple[Ints, Floats]:
+    def _passing_of(self, best: Callable[[int], tuple[Ints, Floats]], count: int) -> tuple[Ints, Floats]:
         """The same of those that also pass the filters of one host at a time. ``best(n)``: the n best of all."""
         if self._singly is None:
             return best(count)
@@ -164,8 +233,7 @@ class Survey:
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
-        """The same among the rows of one cell, given by number."""
-        return self._passing(partial(self._best_of_cell, cell), count)
+        return self._passing_of(partial(self._best_of_cell, cell), count)
 
     def _best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._head
@@ -178,7 +246,6 @@ class Survey:
         return ordered(self._rows(positions), self._exact(positions), count)
 
     def weights(self, rows: list[int]) -> dict[str, list[float]]:
-        """What each weigher adds to the scores of ``rows``, by the weigher's name."""
         positions: list[int] = self._positions_of(np.array(rows, np.int64)).tolist()
         return {part.weigher.name: self._added(part, rows, positions) for part in self.parts}
 

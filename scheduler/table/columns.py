@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words
 
-CHANGES_KEPT = 4096
+CHANGES_KEPT = 65536
 """Number of latest changes whose rows are known."""
 GUEST_REMOVAL_WAIT_S = 10.0
 """Seconds after a host's claims have fallen in which its agent may still count guests that are gone. A surplus in its count is used
@@ -166,21 +166,30 @@ class Columns:
             return range(self.size)
         return set(islice(reversed(self._changed), count))
 
+    def rows_since(self, changes: int, most: int) -> Ints | None:
+        """The same rows, in order; None if there are more than ``most`` of them, or nobody knows which."""
+        count = self.changes - changes
+        if count > len(self._changed):
+            return None
+        rows = set(islice(reversed(self._changed), count))
+        return np.array(sorted(rows), np.int64) if len(rows) <= most else None
+
     def settle(self, now: float) -> Ints:
         """Compare agents' counts with the claims again where these have been quiet.
 
         Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
-        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns these rows.
+        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns the quiet rows.
         """
         quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLE_AFTER_S)
         if self._ahead:
             quiet = np.setdiff1d(quiet, sorted(self._ahead))
+        moved = np.zeros(quiet.size, np.bool_)
         for what in ("vcpus", "memory_mb", "disk_gb"):
-            reported, claimed = getattr(self, f"reported_{what}"), getattr(self, f"claimed_{what}")
-            beyond = np.maximum(reported[quiet] - claimed[quiet], 0.0)
-            getattr(self, f"unaccounted_{what}")[quiet] = beyond
-            getattr(self, f"free_{what}")[quiet] = getattr(self, f"cap_{what}")[quiet] - claimed[quiet] - beyond
-        self.changes += CHANGES_KEPT + 1  # these may be any rows
+            unaccounted = getattr(self, f"unaccounted_{what}")
+            beyond = np.maximum(getattr(self, f"reported_{what}")[quiet] - getattr(self, f"claimed_{what}")[quiet], 0.0)
+            moved |= beyond != unaccounted[quiet]
+            unaccounted[quiet] = beyond
+        self._recount(quiet[moved])
         return quiet
 
     def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:

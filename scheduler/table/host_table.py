@@ -48,6 +48,30 @@ class ServiceReport(NamedTuple):
     forced_down: bool
 
 
+class RowsByCell(NamedTuple):
+    """``rows``: all of a table, sorted by the number of their cell. ``places``: where each row is among them.
+
+    ``starts``: where the rows of each cell begin, from those of no cell (-1) on; with their end.
+    """
+
+    rows: Ints
+    places: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, cells: Ints) -> RowsByCell:
+        rows = cells.argsort(kind="stable")
+        places = np.empty_like(rows)
+        places[rows] = np.arange(rows.size)
+        return cls(rows, places, np.searchsorted(cells[rows], np.arange(-1, int(cells.max(initial=-1)) + 2)))
+
+    def span(self, cell: int) -> tuple[int, int]:
+        """The places from the first to before the second are the cell's."""
+        if cell + 2 >= self.starts.size:
+            return 0, 0
+        return self.starts.item(cell + 1), self.starts.item(cell + 2)
+
+
 class _UpHosts(NamedTuple):
     """Hosts that are enabled and were heard of since ``since``: the same as since any later time up to ``until``.
 
@@ -65,12 +89,12 @@ class _UpHosts(NamedTuple):
         mask = table.enabled[: table.size] & (heard_at >= since)
         return cls(mask, since, float(np.where(mask, heard_at, np.inf).min(initial=np.inf)))
 
-    def after(self, rows: Ints, heard_at: Floats, enabled: Mask) -> _UpHosts | None:
-        """The same after these hosts were heard of; None if one of them is up now and was not, or the other way round."""
+    def after(self, rows: Ints, heard_at: Floats, enabled: Mask) -> tuple[_UpHosts, Ints]:
+        """The same after these hosts were heard of, in the same mask, and those of them that went up or down."""
         up = enabled & (heard_at >= self.since)
-        if self.mask.size <= rows.max(initial=-1) or (self.mask[rows] != up).any():
-            return None
-        return self._replace(until=min(self.until, float(heard_at[up].min(initial=np.inf))))
+        turned = rows[self.mask[rows] != up]
+        self.mask[rows] = up
+        return self._replace(until=min(self.until, float(heard_at[up].min(initial=np.inf)))), turned
 
     def holds(self, since: float, size: int) -> bool:
         """Whether it says who was heard of since then, of a table of so many rows where nothing else has changed."""
@@ -106,6 +130,7 @@ class HostTable(TentativeClaims):
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
         self._of_cell: dict[int, Ints] = {}
+        self._by_cell: RowsByCell | None = None
 
     def __len__(self) -> int:
         """Hosts that cells report."""
@@ -122,18 +147,41 @@ class HostTable(TentativeClaims):
             self._of_cell[cell] = np.flatnonzero(self.cell[: self.size] == cell)
         return self._of_cell[cell]
 
+    @property
+    def by_cell(self) -> RowsByCell:
+        """All rows, those of a cell together. The same object until a row comes or another cell reports one."""
+        if self._by_cell is None:
+            self._by_cell = RowsByCell.of(self.cell[: self.size])
+        return self._by_cell
+
     def _set_cell(self, rows: int | Ints, cell: int) -> None:
         if np.any(self.cell[rows] != cell):
             self.cell[rows] = cell
             self._of_cell.clear()
+            self._by_cell = None
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
     def up(self, since: float) -> Mask:
-        """Which hosts are enabled and were heard of since then (monotonic clock). Not to be written to."""
-        if self._up is None or not self._up.holds(since, self.size):
+        """Which hosts are enabled and were heard of since then (monotonic clock). Not to be written to.
+
+        Those that have gone up or down by time alone count as changed.
+        """
+        before = self._up
+        if before is None or not before.holds(since, self.size):
             self._up = _UpHosts.of(self, since)
-        return self._up.mask
+            if before is not None:
+                known = min(before.mask.size, self.size)
+                self.touch(np.flatnonzero(before.mask[:known] != self._up.mask[:known]))
+            return self._up.mask
+        return before.mask
+
+    def _note_up(self, rows: Ints) -> None:
+        """These hosts were heard of, or may be enabled or not."""
+        if self._up is not None:
+            known = rows[rows < self._up.mask.size]
+            self._up, turned = self._up.after(known, self.heard_at[known], self.enabled[known])
+            self.touch(turned)
 
     def find(self, host: str, node: str) -> int | None:
         return self._row.get((host, node))
@@ -165,7 +213,7 @@ class HostTable(TentativeClaims):
         self._set_cell(row, -1)
         self.clear(row)
         self.failing.discard(row)
-        self._up = None
+        self._note_up(np.array([row], np.int64))
         self.facets.tell(row, {})
         self.classes.forget(row)
         self._free.append(row)
@@ -180,6 +228,7 @@ class HostTable(TentativeClaims):
         else:
             row = self.append()
             self._of_cell.clear()
+            self._by_cell = None
             self.hosts.append(host)
             self.nodes.append(node)
         self._row[host, node] = row
@@ -277,8 +326,7 @@ class HostTable(TentativeClaims):
         if changed.any():
             self.disabled[rows], self.forced_down[rows] = disabled, forced_down
             self._judge(rows[changed])
-        if self._up is not None:
-            self._up = self._up.after(rows, heard_at, self.enabled[rows])
+        self._note_up(rows)
 
     def _note_other_cell(self, row: int, cell: int, report: ServiceReport) -> None:
         """An agent of ``cell`` speaks for the host of a row that another cell reports."""
@@ -354,11 +402,11 @@ class HostTable(TentativeClaims):
         """
         rows = np.setdiff1d(rows, self._fell_lately(rows, now))
         self._account(rows)
-        self.classes.settle(rows)
+        self.touch(self.classes.settle(rows))
 
     def settle(self, now: float) -> Ints:
         quiet = super().settle(now)
-        self.classes.settle(quiet)
+        self.touch(self.classes.settle(quiet))
         return quiet
 
     # -- settings of operators ---------------------------------------------------------------------------------------------
@@ -442,5 +490,5 @@ class HostTable(TentativeClaims):
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
         at_home = (home >= 0) & (home == self.cell[rows])
         self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.ambiguous[rows]
-        self._up = None
+        self._note_up(np.atleast_1d(np.asarray(rows, np.int64)))
         self.touch(rows)

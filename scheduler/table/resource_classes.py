@@ -79,11 +79,15 @@ class Classes(dict[str, ResourceClass]):
         self.enter(row, NONE, NONE, first=False)
         self.report(row, NONE)
 
-    def settle(self, rows: Ints) -> None:
-        """Account for these hosts anew."""
+    def settle(self, rows: Ints) -> Ints:
+        """Account for these hosts anew; returns those for which that made a difference."""
+        moved = np.zeros(rows.size, np.bool_)
         for each in self.values():
             each.grow(int(rows.max(initial=-1)) + 1)
+            before = each.unaccounted[rows]
             each.account(rows)
+            moved |= each.unaccounted[rows] != before
+        return rows[moved]
 
     def take(self, row: int, amounts: Amounts) -> None:
         for name, each in self._of(row, amounts):

@@ -18,6 +18,7 @@ class BalanceWeigher(Weigher):
     """
 
     option = "balance_weight_multiplier"
+    reads = ("amounts",)
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         amounts = {"vcpus": request.vcpus, "memory_mb": request.memory_mb, "disk_gb": request.disk_gb}

@@ -22,11 +22,14 @@ class Weigher(abc.ABC):
     ``option``: if aggregates have this key, the smallest of their values is the multiplier of their hosts.
     ``applies_when``: the weigher runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
+    ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
+    are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
     """
 
     least: ClassVar[float | None] = None
     option: ClassVar[str] = ""
     applies_when: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...] | None] = None
     cell_wide: ClassVar[bool] = False
 
     name: str
@@ -35,6 +38,7 @@ class Weigher(abc.ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__name__
+        cls.reads = vars(cls).get("reads")
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings

@@ -13,6 +13,7 @@ class RAMWeigher(Weigher):
 
     least = 0.0
     option = "ram_weight_multiplier"
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_memory_mb
@@ -23,6 +24,7 @@ class CPUWeigher(Weigher):
 
     least = 0.0
     option = "cpu_weight_multiplier"
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_vcpus
@@ -33,6 +35,7 @@ class DiskWeigher(Weigher):
 
     least = 0.0
     option = "disk_weight_multiplier"
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.free_disk_gb

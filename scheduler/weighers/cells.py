@@ -18,6 +18,7 @@ class CrossCellWeigher(Weigher):
 
     option = "cross_cell_move_weight_multiplier"
     applies_when = ("move",)
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if request.source_cell is None or request.only_cell is not None:

@@ -15,6 +15,7 @@ class IoOpsWeigher(Weigher):
 
     least = 0.0
     option = "io_ops_weight_multiplier"
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.io_ops.astype(np.float64)
@@ -24,6 +25,7 @@ class NumInstancesWeigher(Weigher):
     """Counts the instances claimed on a host. A negative multiplier prefers fewer."""
 
     option = "num_instances_weight_multiplier"
+    reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         return hosts.instances.astype(np.float64)
@@ -37,6 +39,7 @@ class BuildFailureWeigher(Weigher):
 
     least = 0.0
     option = "build_failure_weight_multiplier"
+    reads = ()
 
     @property
     def multiplier(self) -> float:

@@ -1,0 +1,35 @@
+"""The filters and weighers that apply to requests of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scheduler.filters.base import Filter
+from scheduler.weighers.base import Weigher
+
+
+class Chain(NamedTuple):
+    """``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
+
+    ``reads``: what their answers depend on beside the table, by the names in ``shapes.FIELDS``; None: one of them does not say.
+    """
+
+    at_once: tuple[Filter, ...]
+    singly: tuple[Filter, ...]
+    weighers: tuple[Weigher, ...]
+    reads: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> Chain:
+        said = [*(one.reads for one in filters), *(one.reads for one in weighers)]
+        return cls(
+            tuple(one for one in filters if not one.host_by_host),
+            tuple(one for one in filters if one.host_by_host),
+            tuple(weighers),
+            None if None in said else tuple(sorted({name for reads in said if reads is not None for name in reads})),
+        )
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.at_once + self.singly
