@@ -27,7 +27,7 @@ from scheduler.table.kernels import noise, ordered
 
 KEPT_FROM = 16384
 """Hosts from which surveys are kept. A pass over fewer costs about as much as what it would save."""
-KEPT_BYTES = 256 * 1024**2
+KEPT_BYTES = 512 * 1024**2
 """Memory for the latest shapes: each takes nine bytes for each host."""
 SHAPES_NOTED = 256
 """Latest shapes that were seen. Only what is asked for a second time is kept."""
