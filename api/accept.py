@@ -30,7 +30,7 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import ServerGroup
 from objects.quota import Admission
-from objects.spec import RequestSpec
+from objects.spec import BootSecrets, RequestSpec
 from service import metrics
 from service.batching import GroupCommit
 
@@ -60,6 +60,17 @@ class AcceptedBatch(Object, frozen=True, kw_only=True):
         return f"AcceptedBatch({self.accepted!r})"
 
 
+class ForeseenBatch(Object, frozen=True, kw_only=True):
+    """A batch as it would be stored, with the fences of a scheduling call, and the names of its servers in their order.
+
+    ``refusals``: why it would not be accepted, such as by a quota; the batch then has all servers that were asked for.
+    """
+
+    spec: RequestSpec
+    names: tuple[str, ...]
+    refusals: tuple[str, ...] = ()
+
+
 class Acceptor:
     """Looks up flavors, zones and groups, decides, and writes. It asks no cell and no scheduler."""
 
@@ -83,6 +94,23 @@ class Acceptor:
 
         If the ``key`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
+        arrival, given = self.prepare(call, body)
+        began = time.time()
+        if key is None:
+            accepted, kept = self._group_commit(arrival), None
+        else:
+            accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
+        if not accepted.replayed:
+            metrics.since(metrics.STAGE["accept"], began)
+            metrics.ACCEPTED.inc(len(accepted.uuids))
+            return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.answered(given))
+        return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.repeated_password(accepted.batch_id, kept))
+
+    def prepare(self, call: Call, body: CreateBody) -> tuple[NewBatch, BootSecrets]:
+        """The batch to store, with everything that the body names looked up, and the secrets of its guests. Writes nothing.
+
+        Raises errors.Invalid and errors.Forbidden, naming the field.
+        """
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
         if server.personality:
@@ -98,20 +126,20 @@ class Acceptor:
             NewServer(uuid=uuid, name=name, launch_index=index)
             for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
         ]
-        began = time.time()
         deadline = self._database.now() + self._settings.build_timeout
         most = self._limits.of(spec.project_id)["server_group_members"]
         admission = Admission(limits=self._limits.of_servers(), at_least=least, group_members=most)
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
-        if key is None:
-            accepted, kept = self._group_commit(arrival), None
-        else:
-            accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
-        if not accepted.replayed:
-            metrics.since(metrics.STAGE["accept"], began)
-            metrics.ACCEPTED.inc(len(accepted.uuids))
-            return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.answered(given))
-        return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.repeated_password(accepted.batch_id, kept))
+        return arrival, given
+
+    def dry_run(self, call: Call, body: CreateBody) -> ForeseenBatch:
+        """What ``accept`` would store, and why it would not. Writes nothing. Raises what ``prepare`` does."""
+        arrival, _ = self.prepare(call, body)
+        count, refusals = self._database.read(builds.foresee, arrival)
+        names = create.names(body.server, count)
+        fences = {server.uuid: 1 for server in arrival.servers[:count]}
+        spec = msgspec.structs.replace(arrival.spec, num_instances=count, fences=fences)
+        return ForeseenBatch(spec=spec, names=tuple(names), refusals=tuple(refusals))
 
     def _accept_all(self, arrivals: Sequence[NewBatch]) -> list[Accepted | Exception]:
         """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone.

@@ -15,6 +15,7 @@ from api.boot_secrets import BootSecretsPolicy
 from api.catalog import Catalog
 from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
+from api.dry_run import BootDryRun
 from api.explanation import Explanation, RequestExplanation
 from api.extensions import Extensions
 from api.external_events import ExternalEvents
@@ -44,6 +45,7 @@ from api.quota_classes import QuotaClasses
 from api.quota_limits import LimitsInForce
 from api.quota_sets import QuotaSets
 from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
+from api.scheduler import SchedulerAsker
 from api.server_actions import Locks, ServerActions
 from api.server_addresses import ServerAddresses
 from api.server_edits import ServerEdits
@@ -78,6 +80,7 @@ def make_app(
     bell: Bell,
     consoles: ConsoleAsker,
     vault: Vault,
+    schedulers: SchedulerAsker,
 ) -> App:
     """The application with these parts. Thread-safe. Raises Misconfigured for an invalid policy file."""
     catalog = Catalog(database)
@@ -255,6 +258,7 @@ def make_app(
     add("/v2.1/os-quota-class-sets/{quota_class}", quota_classes, get=may.QUOTA_CLASS_SHOW, put=may.QUOTA_CLASS_UPDATE)
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
+    add("/v2.1/superconductor/dry-run", BootDryRun(acceptor, boot, schedulers), post=may.DRY_RUN)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")
     app.add_sink(not_served.unrouted, "/network/")

@@ -10,6 +10,7 @@ import falcon
 import msgspec
 
 from api.pace import TooFast
+from api.scheduler import SchedulerSilent
 from objects import errors
 from objects.mask import HIDDEN
 from service.rate_limited_log import RateLimitedLog
@@ -40,6 +41,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (TooFast, 429),
     (errors.NotOffered, 501),
     (errors.TooCostly, 503),
+    (SchedulerSilent, 503),
     (errors.StorageFull, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.CellUnavailable, 503),
@@ -59,6 +61,8 @@ _FULL = (
 _SHARED = "The service cannot reach the image store. Try again in a moment; the log says more."
 _SHOWN: dict[type[errors.SuperconductorError], str] = {errors.StorageFull: _FULL, errors.ServiceUnavailable: _SHARED}
 """Messages that replace those of some errors, for the same reason."""
+_TOLD = (errors.TooCostly, SchedulerSilent)
+"""Errors of the service whose own messages are shown: they name no machine."""
 RETRY_AFTER_S = 5
 """Seconds after which a client may retry a request that failed because a database was unavailable."""
 
@@ -89,7 +93,7 @@ def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response
         if isinstance(error, kind):
             if status >= 500 and status != 501:  # what is not offered is no trouble of this service
                 complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, _path(req), error)
-            shown = str(error) if kind is errors.TooCostly else _SHOWN.get(kind) or _HIDDEN.get(status, str(error))
+            shown = str(error) if kind in _TOLD else _SHOWN.get(kind) or _HIDDEN.get(status, str(error))
             write(resp, status, shown)
             if isinstance(error, TooFast):
                 resp.set_header("Retry-After", str(error.retry_after))

@@ -18,10 +18,12 @@ from api.console import ConsoleAsker
 from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
 from api.keystone import Application
 from api.opts import ApiSettings
+from api.scheduler import SchedulerAsker
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
 from objects import errors
+from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
 from service import health
@@ -44,7 +46,8 @@ def build_app(
     ledger = Ledger(api_database, "superconductor-api")
     conductors = SuperConductorClient(bus)
     consoles = ConsoleAsker(settings, api_database, conductors, inline=bus.is_embedded)
-    return make_app(settings, api_database, registry, ledger, conductors, consoles, vault or Vault())
+    schedulers = SchedulerAsker(settings, SchedulerClient(bus, timeout=settings.cell_timeout), inline=bus.is_embedded)
+    return make_app(settings, api_database, registry, ledger, conductors, consoles, vault or Vault(), schedulers)
 
 
 class ApiService:

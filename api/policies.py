@@ -198,6 +198,7 @@ EXPLAIN = "superconductor:explanation:show"
 EXPLAIN_ALL = "superconductor:explanation:details"
 OPENAPI = "superconductor:openapi"
 STATUS = "superconductor:status"
+DRY_RUN = "superconductor:dry_run"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(LIST, READER, "List servers.", "GET /servers"),
@@ -445,6 +446,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     ),
     _of(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
+    _of(DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"),
 )
 """One rule for each operation of the API."""
 

@@ -15,6 +15,7 @@ from api import call as calls
 from api import create, policies, schemas, server_view
 from api.accept import AcceptedBatch, Acceptor
 from api.call import Call
+from api.create import CreateBody
 from api.doorbell import Doorbell
 from api.finding import Finder
 from api.hosts import HostWatch
@@ -61,12 +62,16 @@ class BootServers:
         """The schema of the body in this version."""
         return self._validator.schema(version)
 
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+    def read(self, req: falcon.Request, call: Call) -> tuple[dict[str, Any], CreateBody]:
+        """The body as it came and as a record. Raises TooFast, errors.Invalid and what ``read_body`` does."""
         self._pace.take(call.context.project_id)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
-        body = create.parse(document)
+        return document, create.parse(document)
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        document, body = self.read(req, call)
         key = client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
         taken = self._acceptor.accept(call, body, key)
         accepted = taken.accepted

@@ -71,7 +71,7 @@ def describe(console: Console, explanation: dict[str, Any]) -> None:
     else:
         console.print(f"{explanation['name']} ({explanation['server_id']}): {explanation['status']}", style="bold", markup=False)
         console.print(explanation["message"], markup=False)
-    _describe_changes(console, explanation["would_have_fitted"])
+    describe_changes(console, explanation["would_have_fitted"])
     decisions = explanation.get("decisions", ())
     for number, decision in enumerate(decisions, start=1):
         console.print()
@@ -87,7 +87,8 @@ def _describe_request(console: Console, explanation: dict[str, Any]) -> None:
     console.print(table_of("Servers", ("Name", "ID", "Status", "Message"), rows))
 
 
-def _describe_changes(console: Console, changes: list[str] | None) -> None:
+def describe_changes(console: Console, changes: list[str] | None) -> None:
+    """Which single changes of a refused request would have been enough; None: not examined."""
     if changes is None:
         return
     if not changes:
@@ -123,13 +124,14 @@ def _describe_decision(console: Console, decision: dict[str, Any]) -> None:
     if decision["conflicts"]:
         taken = ", ".join(decision["taken"])
         console.print(f"Hosts that others took first: {decision['conflicts']} times ({taken}).", markup=False)
-    _describe_filters(console, decision["filters"])
-    _describe_candidates(console, decision["candidates"])
+    describe_filters(console, decision["filters"])
+    describe_candidates(console, decision["candidates"])
     _describe_choices(console, decision["choices"])
     _describe_for_administrators(console, decision)
 
 
-def _describe_filters(console: Console, filters: Sequence[dict[str, Any]]) -> None:
+def describe_filters(console: Console, filters: Sequence[dict[str, Any]]) -> None:
+    """How many hosts each filter left."""
     if filters:
         rows = [
             (f["name"], f["before"], f["after"], f["before"] - f["after"], f["reason"] if f["before"] > f["after"] else "")
@@ -140,7 +142,8 @@ def _describe_filters(console: Console, filters: Sequence[dict[str, Any]]) -> No
         console.print(table_of("Filters, in order", ("Filter", "Shown", "Left", "Dropped", "Reason"), rows))
 
 
-def _describe_candidates(console: Console, candidates: Sequence[dict[str, Any]]) -> None:
+def describe_candidates(console: Console, candidates: Sequence[dict[str, Any]]) -> None:
+    """The best hosts, and what each weigher added."""
     if candidates:
         names = sorted({part for candidate in candidates for part in candidate["parts"]})
         rows = [

@@ -14,7 +14,9 @@ from cliff.columns import FormattableColumn
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
+from cli import dry_run
 from cli.base import at_least, key_value, name
+from cli.console import console_on
 from cli.http import ApiClient, HttpCommand
 from cli.progress import WaitProgress
 from cli.references import flavor_named, image_id
@@ -105,12 +107,17 @@ class ServerBoot(HttpCommand, Lister):
         parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
         parser.add_argument("--key-name", help="key pair of yours whose public key the guest gets")
         parser.add_argument("--config-drive", action="store_true", help="give the guest a config drive")
-        parser.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
+        text = "boot nothing; show the hosts that the servers would get now, or why they would get none (administrators)"
+        how.add_argument("--dry-run", action="store_true", help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         client = self.client(parsed_args)
         body = _boot_body(parsed_args)
         body["server"]["imageRef"] = image_id(client, parsed_args.image)
+        if parsed_args.dry_run:
+            return self._dry_run(client, body, parsed_args)
         with flavor_named(parsed_args.flavor):
             reservation = client.post("servers", body)["reservation_id"]
         servers = _of_reservation(client, reservation)
@@ -118,6 +125,18 @@ class ServerBoot(HttpCommand, Lister):
             servers = self._wait(client, reservation, servers, whole=parsed_args.all_or_nothing)
             self.status = int(any(server["status"] != "ACTIVE" for server in servers))
         return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
+
+    def _dry_run(self, client: ApiClient, body: dict[str, Any], asked: argparse.Namespace) -> Rows:
+        with flavor_named(asked.flavor):
+            told = client.post("superconductor/dry-run", body)["dry_run"]
+        self.status = int(told["outcome"] != "placed")
+        for_people = asked.formatter == "table"
+        if for_people and not self.quiet:
+            dry_run.describe(console_on(self.app.stdout), told)
+        else:
+            for refusal in (*told["refusals"], *([told["waits"]] if told["waits"] else ())):
+                self.warn(refusal)
+        return dry_run.rows(told, placed_only=for_people)
 
     def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
         """Look again and again until nothing is under way, and pause for twice as long as a look takes."""

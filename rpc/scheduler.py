@@ -1,4 +1,7 @@
-"""The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses."""
+"""The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses.
+
+``dry_run`` is a question of operators: it claims nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from objects import stats as checked
 from objects.choice import Choice
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
+from objects.dry_run import DryRun
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.arguments import ITEMS_LIMIT, Ids
@@ -32,6 +36,10 @@ class SchedulerEndpoint(Protocol):
         self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=ITEMS_LIMIT)]
     ) -> list[Choice]:
         """See ``SchedulerClient.select_for_each``."""
+        ...
+
+    def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
+        """See ``SchedulerClient.dry_run``."""
         ...
 
 
@@ -69,6 +77,14 @@ class SchedulerClient:
         """
         return self._client.call(context, "select_for_each", list[Choice], request_specs=list(request_specs))
 
+    def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
+        """What ``select_destinations`` would decide about all instances of the spec's ``fences``. Nothing is claimed or stored.
+
+        Raises Conflict if the scheduler does not know all hosts yet, Unsupported if it is too old, and Timeout, Unreachable or
+        RemoteFault.
+        """
+        return self._client.call(context, "dry_run", DryRun, request_spec=request_spec)
+
     def update_resource_stats(self, context: RequestContext, name: checked.Name, stats: ComputeNode | Mapping[str, Any]) -> None:
         """Tell what a host, or a ``(host, node)``, offers and uses now: the fields of ``ComputeNode``, or such an object.
 
@@ -81,4 +97,5 @@ class SchedulerClient:
 
 def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint)
+    questions = ("dry_run",)
+    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)

@@ -12,11 +12,13 @@ from db.api import claims
 from objects import errors, hints
 from objects.choice import Choice, refused
 from objects.context import RequestContext
+from objects.dry_run import DryRun
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.dry_run import DryRunPlanner
 from scheduler.plan.job import Job, PlanContext, checked
 from scheduler.plan.stripes import Stripes
 from scheduler.settings import SchedulerSettings
@@ -112,6 +114,31 @@ class SchedulerManager:
             if number not in found:
                 found[number] = self._choice(job)
         return [found[number] for number in range(len(request_specs))]
+
+    def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
+        """Decide about all instances of ``request_spec.fences`` as ``select_destinations`` does, and carry nothing out.
+
+        The planner is the one that plans claims. Its transaction locks and writes no row.
+
+        Raises what ``select_destinations`` does, but for a refusal: that is an answer. Nobody waits for hosts that this process has
+        not heard of yet: Conflict.
+        """
+        job = checked(context, request_spec, list(request_spec.fences))
+        job.places = self._places(request_spec)
+        for look in (False, True, True):
+            topology, now = self._topology(look=look), self._now()
+            planner = DryRunPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, [job], now)
+            try:
+                self._ledger.database.read(claims.rehearse, [job.ask], planner, topology)
+            except claims.Outdated:
+                continue
+            if job.error is not None:
+                raise job.error
+            [answer] = planner.answers
+            if answer is None:
+                raise errors.Conflict("not all hosts are known yet; ask again")
+            return answer
+        raise errors.Conflict("cells, host mappings or aggregates keep changing; ask again")
 
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.

@@ -96,6 +96,27 @@ def accept(
     return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
 
 
+def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
+    """How many servers of the batch ``accept`` would take now, and why it would take none. Writes and locks nothing.
+
+    If it would take none, the number is that of all servers.
+    """
+    spec, count, refusals = arrival.spec, len(arrival.servers), []
+    try:
+        count = quotas.admitted(tx, spec, count, arrival.admission)
+    except errors.OverQuota as refusal:
+        refusals.append(str(refusal))
+    try:
+        server_groups.refuse_crowds(tx, [spec.group.uuid] if spec.group else [], arrival.admission.group_members, count)
+    except errors.OverQuota as refusal:
+        refusals.append(str(refusal))
+    try:
+        addresses.refuse_shortage(tx, arrival.ports, len(arrival.servers))
+    except (errors.Conflict, errors.Invalid) as refusal:
+        refusals.append(str(refusal))
+    return count, refusals
+
+
 def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> list[Accepted]:
     """Accept several batches without client tokens, if the quotas have room for all of their servers.
 

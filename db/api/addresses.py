@@ -68,13 +68,12 @@ _FREE = by_index(
     "ix_addresses_free",
 )
 _COUNT_FREE = sa.select(sa.func.count()).where(_A.subnet_uuid == sa.bindparam("subnet"), _A.free_since >= 0.0)
-_ONE = by_index(
-    sa.select(_A.mac, _A.free_since)
-    .where(_A.subnet_uuid == sa.bindparam("subnet"), _A.address == sa.bindparam("wanted"))
-    .with_for_update(),
+_SEEN = by_index(
+    sa.select(_A.mac, _A.free_since).where(_A.subnet_uuid == sa.bindparam("subnet"), _A.address == sa.bindparam("wanted")),
     addresses,
     "uq_addresses_subnet_uuid_address",
 )
+_ONE = _SEEN.with_for_update()
 _TAKEN = {"server_uuid": "server", "position": "at_position", "tag": "with_tag", "free_since": "freed"}
 _TAKE = UpdateMany(
     sa.update(addresses)
@@ -114,23 +113,48 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
         _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
 
 
+def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int) -> None:
+    """Raise what ``claim`` would for ``count`` servers with these interfaces. Claims and locks nothing."""
+    needed: defaultdict[str, int] = defaultdict(int)
+    names: dict[str, str] = {}
+    for port in ports:
+        for subnet in port.network.subnets:
+            names[subnet.uuid] = port.network.name
+            if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
+                _refuse_taken(tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none(), port)
+            else:
+                needed[subnet.uuid] += count
+    for subnet_uuid, number in sorted(needed.items()):
+        free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
+        if free < number:
+            raise _shortage(names[subnet_uuid], free, number)
+
+
 def _refuse(tx: ApiTransaction, subnet_uuid: str, network: str, needed: int) -> None:
     free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
     if free >= needed:
         raise RetryRequest(LookupError(f"addresses of network {network} are being claimed or freed by other transactions"))
-    raise errors.Conflict(
+    raise _shortage(network, free, needed)
+
+
+def _shortage(network: str, free: int, needed: int) -> errors.Conflict:
+    return errors.Conflict(
         f"No more fixed IP addresses: network {network} has {free} free, and the request needs {needed}. "
         "Delete servers, or ask your operator for a larger pool."
     )
 
 
 def _fixed(tx: ApiTransaction, subnet: Subnet, port: PortRequest) -> int:
-    row = tx.execute(_ONE, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none()
+    row = _refuse_taken(tx.execute(_ONE, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none(), port)
+    return int(row.mac)
+
+
+def _refuse_taken(row: sa.Row[Any] | None, port: PortRequest) -> sa.Row[Any]:
     if row is None:
         raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is not in the pool of network {port.network.name}.")
     if row.free_since is None:
         raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is already in use.")
-    return int(row.mac)
+    return row
 
 
 def _taken(number: int, by: _Taking) -> dict[str, Any]:

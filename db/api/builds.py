@@ -14,7 +14,7 @@ from oslo_db.exception import RetryRequest
 
 from db import outbox
 from db.api import addresses, claims, edits, leases, operation_steps, quotas
-from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all
+from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all, foresee
 from db.api.tables import build_requests, client_tokens, instance_mappings
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
@@ -35,6 +35,7 @@ __all__ = [
     "accept_all",
     "bury",
     "delete",
+    "foresee",
     "forget_tokens",
     "hand_over",
     "hand_over_twins",

@@ -130,6 +130,23 @@ def claim(
     return Claimed(standings=tuple(standings), inventories=tuple(written))
 
 
+def rehearse(tx: ApiTransaction, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING) -> None:
+    """Have the planner plan as ``claim`` does, in a transaction that locks and writes nothing. The planner keeps the plan.
+
+    The instances need no build requests: all of them count as needed. Raises Outdated as ``claim`` does.
+    """
+    log = inventories.changed_since(tx, *planner.log_position)
+    if _is_outdated(log.epochs, known):
+        raise Outdated(CHANGED)
+    slots = group_slots.read(tx, [ask.group for ask in asks if ask.group is not None])
+    wanted = planner.begin(log.rows, [Standing(needed=tuple(ask.fences)) for ask in asks], slots)
+    for _ in range(1 + REPAIR_ROUNDS):
+        if not wanted:
+            break
+        wanted = planner.confirm(inventories.read(tx, wanted))
+    planner.finish()
+
+
 def _is_outdated(now: Mapping[str, int], known: Mapping[str, int]) -> bool:
     return any(now.get(name, 0) != epoch for name, epoch in known.items())
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db.api import group_slots, inventories
-from db.api.claiming import Ask, Claimed, Outdated, Planner, Raced, claim
+from db.api.claiming import Ask, Claimed, Outdated, Planner, Raced, claim, rehearse
 from db.api.inventories import UsageChange, changed_since, read_all, read_pages, set_inventory
 from db.api.ledger import Ledger, Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
@@ -43,6 +43,7 @@ __all__ = [
     "orphans",
     "read_all",
     "read_pages",
+    "rehearse",
     "release",
     "set_inventory",
 ]

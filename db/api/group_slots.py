@@ -34,6 +34,11 @@ _HELD = KeyedDelete(_KEY, returning=[_KEY], where=[group_slots.c.held.is_(sa.tru
 def lock_and_read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[Slot]:
     """The slots of these groups. Strict groups are locked first, so that placements of one group are serialized."""
     lock(tx, {group.uuid for group in groups if group.policy.strict})
+    return read(tx, groups)
+
+
+def read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[Slot]:
+    """The slots of these groups, without a lock."""
     every = sorted({group.uuid for group in groups})
     if not every:
         return []

@@ -147,13 +147,21 @@ def _log_statement(writers: int) -> sa.TextClause:
     return sa.text(" UNION ALL ".join(parts))
 
 
+def read(tx: ApiTransaction, ids: Collection[int]) -> list[Inventory]:
+    """These rows, without a lock."""
+    return _found(tx, _BY_ID, ids)
+
+
 def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -> list[Inventory]:
     """Lock these rows to the end of the transaction, in the order of their ids, and return them.
 
     ``only_free``: skip rows that another transaction has locked, so that this cannot deadlock with rows locked before. It has no
     effect on SQLite, where one transaction writes at a time.
     """
-    statement = _LOCK_FREE if only_free else _LOCK
+    return _found(tx, _LOCK_FREE if only_free else _LOCK, ids)
+
+
+def _found(tx: ApiTransaction, statement: Any, ids: Collection[int]) -> list[Inventory]:
     found: list[Inventory] = []
     ordered = sorted(ids)
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):

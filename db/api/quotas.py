@@ -54,6 +54,11 @@ def charge(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admiss
     return admitted
 
 
+def admitted(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> int:
+    """What ``charge`` would return, without a charge and without a lock. Raises errors.OverQuota."""
+    return admit(get(tx, spec.project_id), spec.flavor, wanted, admission)
+
+
 def charge_all(tx: ApiTransaction, project_id: str, more: Sequence[QuotaUsage], defaults: QuotaLimits) -> None:
     """Charge the project for several batches at once, if the quota has room for all of them.
 

@@ -81,9 +81,15 @@ def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int) -> None:
-    """Raise OverQuota if one of these groups has more than ``limit`` servers, after they were added in this transaction."""
-    if uuids and limit != UNLIMITED and any(row.size > limit for row in tx.execute(_SIZES, {"uuids": sorted(set(uuids))})):
+def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int, more: int = 0) -> None:
+    """Raise OverQuota if one of these groups has more than ``limit`` servers, after they were added in this transaction.
+
+    ``more``: servers that are not in it yet, but count for each group.
+    """
+    if not uuids or limit == UNLIMITED:
+        return
+    sizes = {row.group_uuid: row.size for row in tx.execute(_SIZES, {"uuids": sorted(set(uuids))})}
+    if any(sizes.get(uuid, 0) + more > limit for uuid in uuids):
         raise errors.OverQuota("Quota exceeded, too many servers in group")
 
 

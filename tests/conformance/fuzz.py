@@ -22,6 +22,7 @@ import requests
 from api.main import ApiService
 from api.microversions import MAXIMUM, MINIMUM, Version, text
 from tests.support.api import SMALL, Front
+from tests.support.deciding import scheduler_of
 from tests.support.keys import ED25519
 
 DESCRIPTION = "/v2.1/superconductor/openapi.json"
@@ -45,7 +46,8 @@ def served(place: Path) -> Iterator[tuple[str, dict[str, str]]]:
         front.client.simulate_post("/v2.1/os-keypairs", json=pair)
         service.start()
         known = {"server_id": server, "flavor_id": SMALL.flavor_id, "project_id": "admin", "key": "role", "name": "mine"}
-        yield f"http://127.0.0.1:{service.port}", known
+        with scheduler_of(front):
+            yield f"http://127.0.0.1:{service.port}", known
     finally:
         service.stop()
         front.close()

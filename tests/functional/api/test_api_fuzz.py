@@ -17,8 +17,10 @@ from api.filters import KNOWN
 from api.opts import ApiSettings
 from api.sorting import kind_of
 from db.api.listing import SORT_KEYS
+from tests.support import fleet
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS
+from tests.support.deciding import add_hosts, scheduler_of
 from tests.support.fronts import databases_of
 from tests.support.keys import ED25519
 
@@ -132,6 +134,7 @@ PATHS = [
     "/v2.1/superconductor/requests/{}/explanation",
     "/v2.1/superconductor/openapi.json",
     "/v2.1/superconductor/status",
+    "/v2.1/superconductor/dry-run",
     "/v2.1/{}/servers",
     "/v2.1/{}/limits",
     "/v2.1/{}",
@@ -259,7 +262,9 @@ def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         made.boot("web", TENANT, max_count=3, metadata={"role": "web"})
         made.hand_over()
         made.boot("queued")
-        yield made
+        add_hosts(made, [fleet.node("h9")])
+        with scheduler_of(made):
+            yield made
         made.close()
 
 
@@ -354,7 +359,8 @@ def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
         {"source_type": "blank", "destination_type": "local", "boot_index": -(10**30)}]}}, "2.1",
 )  # fmt: skip
 def test_boots(front: Front, body: dict[str, Any], version: str) -> None:
-    ask(front, "POST", "/v2.1/servers", headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
+    for path in ("/v2.1/superconductor/dry-run", "/v2.1/servers"):
+        ask(front, "POST", path, headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
 
 
 @tried
@@ -409,6 +415,6 @@ def test_quotas(front: Front, body: dict[str, Any], project: str) -> None:
     ],
 )
 def test_bodies_that_are_no_json(front: Front, raw: bytes) -> None:
-    for method, path in (("POST", "/v2.1/servers"), ("PUT", "/v2.1/os-quota-sets/p1")):
+    for method, path in (("POST", "/v2.1/servers"), ("POST", "/v2.1/superconductor/dry-run"), ("PUT", "/v2.1/os-quota-sets/p1")):
         answer = front.client.simulate_request(method, path, headers={"Content-Type": "application/json"}, body=raw)
         assert answer.status_code == 400, answer.text

@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.microversions import MAXIMUM, MINIMUM, Version, text
+from tests.support import fleet
 from tests.support.api import IMAGE, TENANT, Front
+from tests.support.deciding import add_hosts, scheduler_of
 from tests.support.hostile import HOSTILE, SURROGATES
 
 EXAMPLES = 60
@@ -84,7 +86,9 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     server = made.boot("web", metadata={"role": "web"})
     made.hand_over()
     made.activate(server)
-    yield made
+    add_hosts(made, [fleet.node("h9")])
+    with scheduler_of(made):
+        yield made
     made.close()
 
 

@@ -37,9 +37,11 @@ from objects.relaxation import Asked, Relaxation
 from objects.spec import BootSecrets
 from service.periodic import wait_until
 from service.vault import Vault, new_key
+from tests.support import fleet
 from tests.support.api import CELL1_UUID, IMAGE, Front
 from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Operator, Shell
+from tests.support.deciding import add_hosts, scheduler_of
 
 VAULT = Vault([new_key()])
 DEAD = Process(uuid="dead", binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
@@ -261,6 +263,33 @@ def test_delete_goes_on_after_a_refusal(front: Front, operator: Operator) -> Non
     assert first != second
 
 
+def test_a_dry_run_shows_hosts_and_boots_nothing(front: Front, operator: Operator) -> None:
+    """Text and a table for people, rows for programs; the exit status says whether all servers would be placed."""
+    add_hosts(front, [fleet.node(f"h{n}", vcpus=1 + n) for n in range(3)])
+    with scheduler_of(front):
+        rows = operator.json(f"{BOOT} --min 2 --dry-run")
+        assert [(row["Name"], row["Cell"], row["Host"], row["Zone"]) for row in rows] == [
+            ("web-1", "cell1", "h2", "nova"),
+            ("web-2", "cell1", "h1", "nova"),
+        ]
+        assert rows[0]["Score"] == pytest.approx(sum(rows[0]["Weighers"].values()), abs=1e-3)
+        text = operator.done(f"{BOOT} --dry-run")
+        for part in ("nothing was booted", "All servers would find hosts", "CoreFilter", "h2", "RAMWeigher"):
+            assert part in text, part
+        outcome = operator(f"{BOOT} --min 7 --dry-run")
+        assert (outcome.status, outcome.err) == (1, "")
+        for part in ("The request would be refused", "not enough vCPUs", "It would have fitted with 1 server fewer."):
+            assert part in outcome.out, part
+        assert "web-7" not in outcome.out
+        refused = operator(f"{BOOT} --min 7 --dry-run -f value -c Host")
+        assert (refused.status, refused.out.split()) == (1, [])
+        assert "No valid host was found" in refused.err
+    away = operator(f"{BOOT} --dry-run")
+    assert (away.status, away.out) == (1, "")
+    assert "No scheduler answers" in away.err
+    assert front.uuids() == []
+
+
 def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
     """Filters with counts, scores with their parts, the choice, the attempts."""
     server = front.boot("web")
@@ -474,7 +503,9 @@ def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: 
     assert words in operator.refused(line.replace("(", "'('"))
 
 
-@pytest.mark.parametrize("line", ["server boot web", f"{BOOT} --max 0", f"{BOOT} --hint novalue", "server delete", "explain"])
+@pytest.mark.parametrize(
+    "line", ["server boot web", f"{BOOT} --max 0", f"{BOOT} --hint novalue", f"{BOOT} --wait --dry-run", "server delete", "explain"]
+)
 def test_bad_arguments_are_usage_errors(operator: Operator, line: str) -> None:
     """Told before anything is asked."""
     operator.refused(line, status=2)

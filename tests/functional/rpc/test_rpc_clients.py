@@ -16,6 +16,8 @@ from objects.choice import Choice, refused
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener, ConsolePlace, digest_of
 from objects.context import RequestContext
+from objects.decision import Decision
+from objects.dry_run import DryRun, PlannedServer
 from objects.flavor import Flavor
 from objects.process import About
 from objects.selection import Selection
@@ -44,6 +46,12 @@ SPEC = RequestSpec(
 )
 NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=1024, disk_gb=10, attributes={"rack": "a", "gpus": [1, 2]})
 
+DRY_RUN = DryRun(
+    decision=Decision(id="", batch_id="b1", request_id="req-1", at=1.0, driver="filter", hosts=2),
+    servers=(PlannedServer(instance_uuid="i1", host="h1", score=1.5, parts={"RAMWeigher": 1.5}, alternates=("h2",)),),
+    one_of=2,
+)
+
 
 class Recorder:
     """Every endpoint at once: notes each call as (method, arguments) and answers what fits."""
@@ -64,6 +72,10 @@ class Recorder:
         refusals = [errors.NoValidHost("There is no room.", "decision-1"), errors.StorageFull("The disk is full.")]
         found = [Choice(selections=((Selection(host="h1", node="n", cell_uuid="c", fence=1),), ())), *map(refused, refusals)]
         return found[: len(request_specs)]
+
+    def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
+        self.calls.append(("dry_run", context, request_spec))
+        return DRY_RUN
 
     def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
         self.calls.append(("schedule_and_build_batches", context, *batch_ids))
@@ -190,6 +202,14 @@ def test_the_scheduler_answers_for_each_of_several_batches(bus: Bus) -> None:
         third.answer()
     assert no_host.value.decision_id == "decision-1"
     assert endpoint.calls == [("select_for_each", CONTEXT, SPEC, SPEC, SPEC)]
+
+
+def test_the_scheduler_is_asked_what_it_would_decide(bus: Bus) -> None:
+    endpoint = Recorder()
+    scheduler.serve(bus, "s1", endpoint)
+
+    assert SchedulerClient(bus).dry_run(CONTEXT, SPEC) == DRY_RUN
+    assert endpoint.calls == [("dry_run", CONTEXT, SPEC)]
 
 
 def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
