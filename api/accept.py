@@ -167,7 +167,7 @@ class Acceptor:
             project_id=context.project_id,
             user_id=context.user_id,
             name=server.name,
-            flavor=self._flavor(call, create.flavor_ref(server)),
+            flavor=self.flavor(call, create.flavor_ref(server), "server.flavorRef"),
             image=create.image(server),
             num_instances=count,
             min_count=least if least < count and not all_or_nothing else None,
@@ -196,14 +196,15 @@ class Acceptor:
             raise errors.Invalid("server.key_name: Invalid key_name provided.")
         return found
 
-    def _flavor(self, call: Call, flavor_id: str) -> Flavor:
+    def flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
+        """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""
         flavor = self._catalog.flavor(flavor_id, call)
         if flavor is None or flavor.disabled:
-            raise errors.Invalid(f"server.flavorRef: flavor {flavor_id[:80]!r} could not be found")
+            raise errors.Invalid(f"{field}: flavor {flavor_id[:80]!r} could not be found")
         try:
             extra_specs.check(flavor.extra_specs)
         except errors.Invalid as error:
-            raise errors.Invalid(f"server.flavorRef: extra spec {error}") from error
+            raise errors.Invalid(f"{field}: extra spec {error}") from error
         return flavor.of_a_server()
 
     def _destination(self, call: Call, given: str | None) -> ZoneAndHost:

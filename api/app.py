@@ -12,6 +12,7 @@ from api.accept import Acceptor
 from api.actions import Actions
 from api.availability_zones import AvailabilityZones
 from api.boot_secrets import BootSecretsPolicy
+from api.capacity import ServerCapacity
 from api.catalog import Catalog
 from api.console import ConsoleActions, ConsoleAsker
 from api.doorbell import Bell, Doorbell
@@ -259,6 +260,8 @@ def make_app(
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/dry-run", BootDryRun(acceptor, boot, schedulers), post=may.DRY_RUN)
+    capacity = ServerCapacity(database, registry, acceptor, schedulers)
+    add("/v2.1/superconductor/capacity", capacity, get=may.CAPACITY)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")
     app.add_sink(not_served.unrouted, "/network/")

@@ -199,6 +199,7 @@ EXPLAIN_ALL = "superconductor:explanation:details"
 OPENAPI = "superconductor:openapi"
 STATUS = "superconductor:status"
 DRY_RUN = "superconductor:dry_run"
+CAPACITY = "superconductor:capacity"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(LIST, READER, "List servers.", "GET /servers"),
@@ -447,6 +448,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
     _of(DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"),
+    _of(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
 )
 """One rule for each operation of the API."""
 

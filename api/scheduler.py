@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from api.call import Call
 from api.opts import ApiSettings
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from objects import errors
+from objects.capacity import Capacity
 from objects.context import RequestContext
 from objects.dry_run import DryRun
 from objects.spec import RequestSpec
@@ -27,6 +28,8 @@ class SchedulerSource(Protocol):
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun: ...
 
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity: ...
+
 
 class SchedulerAsker:
     """``inline``: the bus to the schedulers is inside this process, and needs no threads."""
@@ -39,6 +42,10 @@ class SchedulerAsker:
     def dry_run(self, call: Call, spec: RequestSpec) -> DryRun:
         """What a scheduler would decide. Raises SchedulerSilent, and errors.Conflict if it does not know all hosts yet."""
         return self._ask(partial(self._source.dry_run, call.context, spec))
+
+    def capacity(self, call: Call, specs: Sequence[RequestSpec]) -> Capacity:
+        """How many more servers of these fit. Raises SchedulerSilent, and errors.Invalid for specs that no host can meet."""
+        return self._ask(partial(self._source.capacity, call.context, specs))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:

@@ -1,6 +1,6 @@
 """The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses.
 
-``dry_run`` is a question of operators: it claims nothing.
+``dry_run`` and ``capacity`` are questions of operators: they claim nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from objects import stats as checked
+from objects.capacity import Capacity
 from objects.choice import Choice
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -24,6 +25,9 @@ from rpc.transport import CALL_TIMEOUT_S, Bus
 
 TOPIC = "scheduler"
 
+FLAVORS_LIMIT = 16
+"""Maximum number of flavors in one question for capacity."""
+
 
 class SchedulerEndpoint(Protocol):
     """What a scheduler serves."""
@@ -36,6 +40,12 @@ class SchedulerEndpoint(Protocol):
         self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=ITEMS_LIMIT)]
     ) -> list[Choice]:
         """See ``SchedulerClient.select_for_each``."""
+        ...
+
+    def capacity(
+        self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=FLAVORS_LIMIT)]
+    ) -> Capacity:
+        """See ``SchedulerClient.capacity``."""
         ...
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
@@ -77,6 +87,13 @@ class SchedulerClient:
         """
         return self._client.call(context, "select_for_each", list[Choice], request_specs=list(request_specs))
 
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity:
+        """How many more servers of each spec fit, and of all of them together; at most ``FLAVORS_LIMIT`` specs.
+
+        Raises NoValidHost for a spec that no host can meet, and what ``dry_run`` does.
+        """
+        return self._client.call(context, "capacity", Capacity, request_specs=list(request_specs))
+
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         """What ``select_destinations`` would decide about all instances of the spec's ``fences``. Nothing is claimed or stored.
 
@@ -97,5 +114,5 @@ class SchedulerClient:
 
 def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
-    questions = ("dry_run",)
+    questions = ("capacity", "dry_run")
     return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)

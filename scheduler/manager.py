@@ -10,6 +10,7 @@ import msgspec
 
 from db.api import claims
 from objects import errors, hints
+from objects.capacity import Capacity
 from objects.choice import Choice, refused
 from objects.context import RequestContext
 from objects.dry_run import DryRun
@@ -17,6 +18,7 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import capacity
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.dry_run import DryRunPlanner
 from scheduler.plan.job import Job, PlanContext, checked
@@ -139,6 +141,32 @@ class SchedulerManager:
                 raise errors.Conflict("not all hosts are known yet; ask again")
             return answer
         raise errors.Conflict("cells, host mappings or aggregates keep changing; ask again")
+
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity:
+        """How many more servers fit on the hosts as they are now. Writes nothing, and waits for nobody.
+
+        Raises NoValidHost for specs that no host can meet, and DatabaseUnavailable.
+        """
+        jobs = [checked(context, spec, ()) for spec in request_specs]
+        self._topology(look=True)
+        with self._table.lock:
+            position = self._cursor.position()
+        log = self._ledger.database.read(claims.changed_since, *position)
+        now, driver = self._now(), self._driver
+        with self._table.lock:
+            self._table.set_inventories(log.rows, now.mono)
+            self._cursor.advance(log.rows)
+            requests = [job.request(self._table, now) for job in jobs]
+            alone = [capacity.room(self._table, driver, request) for request in requests]
+            names = [spec.flavor.name for spec in request_specs]
+            return Capacity(
+                flavors=tuple(capacity.flavor_room(self._table, name, found) for name, found in zip(names, alone, strict=True)),
+                sets=capacity.sets_room(self._table, driver, requests, alone) if len(requests) > 1 else None,
+                hosts=len(self._table),
+                cells=dict(now.ages),
+                host_limit=capacity.HOST_LIMIT,
+                early=now.young,
+            )
 
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.

@@ -163,6 +163,17 @@ class Aggregates:
         found: Mask = np.logical_or.reduceat(slots[self._combinations.members], self._combinations.starts)
         return found
 
+    def totals(self, per_combination: Ints) -> dict[str, int]:
+        """For each aggregate that has hosts, by name, the sum over all combinations that it is in.
+
+        ``per_combination``: a number for each combination; the last ones may be left out.
+        """
+        lengths = np.diff(self._combinations.starts, append=self._combinations.members.size)
+        numbers = np.zeros(lengths.size)
+        numbers[: per_combination.size] = per_combination
+        sums = np.bincount(self._combinations.members, np.repeat(numbers, lengths), self._slot_count)
+        return {one.name: int(sums[slot]) for slot, one in self._aggregates.items() if one.hosts}
+
     def answer(self, key: Hashable, make: Callable[[], Mask]) -> Mask:
         """The result of ``make()``, by slot or by combination, cached by ``key``, which names everything that it depends on."""
         if key in self._answers:

@@ -290,6 +290,24 @@ def test_a_dry_run_shows_hosts_and_boots_nothing(front: Front, operator: Operato
     assert front.uuids() == []
 
 
+def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:
+    add_hosts(front, [fleet.node(f"h{n}", vcpus=1 + n) for n in range(3)])
+    with scheduler_of(front):
+        rows = operator.json("capacity m1.small --without-host h0")
+        shown = [(row["Flavor"], row["Where"], row["Name"], row["Servers"], row["Hosts"]) for row in rows]
+        assert shown == [
+            ("m1.small", "all", "", 5, 2),
+            ("m1.small", "cell", "cell1", 5, 2),
+            ("m1.small", "zone", "nova", 5, 2),
+        ]
+        text = operator.done("capacity m1.small m1.private")
+        for part in ("m1.small: limited by CoreFilter on 3 hosts.", "Sets of one server of each: 2 at least, 3 at most.", "cell1"):
+            assert part in text, part
+        assert "none fits" in operator.done("capacity m1.small --without-cell cell1")
+        assert "there is no cell 'x'" in operator.refused("capacity m1.small --without-cell x")
+        operator.refused("capacity", status=2)
+
+
 def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
     """Filters with counts, scores with their parts, the choice, the attempts."""
     server = front.boot("web")

@@ -15,6 +15,7 @@ FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.4-e9fb7ac10695",
     "BuildOrders": "2.7-7575841b710d",
+    "Capacity": "1.0-2c6dbf11dba7",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.2-cc90b00b1255",
     "ConsoleListener": "1.0-0caf6dbe67a5",

@@ -1,0 +1,86 @@
+"""What it costs to count how many more servers fit: the time under the table's lock, and the processor's.
+
+``python bench/capacity.py`` measures fleets of 1,000, 10,000 and 100,000 hosts as ``bench/_fleet.py`` makes them, 70 % full. It
+counts each of ten flavors alone, and three of them together. ``--smoke`` takes a small fleet.
+
+"loaded" adds the filters that limit the number of servers of a host: arithmetic does not know them, so that some hosts are tried
+several times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
+
+from bench._fleet import FLAVORS, Fleet
+from bench.decisions import COMPILED, CONTEXT, FILTERS, spec_of
+from objects.capacity import FlavorRoom
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan import capacity
+from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.request import Request
+from scheduler.plugins import load_driver
+from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+
+T = TypeVar("T")
+
+
+def requests(fleet: Fleet) -> list[Request]:
+    """A request for a server of each flavor."""
+    mono = time.monotonic()
+    moment = PlanContext(mono, time.time(), mono - 600.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+    return [Job(CONTEXT, spec_of(fleet, flavor=flavor), ()).request(fleet.table, moment) for flavor in FLAVORS]
+
+
+def cost(count: Callable[[], T], rounds: int) -> tuple[float, float, T]:
+    """Median milliseconds, and those of the processor at best; and the result."""
+    took, used = [], []
+    for _ in range(rounds):
+        began, cpu = time.perf_counter(), time.thread_time()
+        found = count()
+        used.append(time.thread_time() - cpu)
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e3, min(used) * 1e3, found
+
+
+def measure(fleet: Fleet, driver: SchedulerDriver, what: str, rounds: int) -> None:
+    """A row for the cheapest and the dearest flavor, and one for three flavors together."""
+
+    def one(request: Request) -> FlavorRoom:
+        request._memory.clear()  # as a question of its own
+        return capacity.flavor_room(fleet.table, request.spec.flavor.name, capacity.room(fleet.table, driver, request))
+
+    asked, hosts = requests(fleet), len(fleet.nodes)
+    costs = sorted((cost(lambda request=request: one(request), rounds) for request in asked), key=lambda each: each[1])  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+    for took, used, found in (costs[0], costs[-1]):
+        print(f"{hosts:>8}  {what:8} {found.flavor:12} {took:>8.1f} {used:>8.1f} {found.servers:>10,} servers")
+    some = [asked[0], asked[3], asked[6]]
+    alone = [capacity.room(fleet.table, driver, request) for request in some]
+    took, used, sets = cost(lambda: capacity.sets_room(fleet.table, driver, some, alone), rounds)
+    print(
+        f"{hosts:>8}  {what:8} {'three of them':12} {took:>7.1f} {used:>8.1f} {sets.least:>10,} to {sets.most:,} sets", flush=True
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a small fleet for a moment: does it still work?")
+    parser.add_argument("--rounds", type=int, default=20, help="of each flavor")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="the sizes of the fleets")
+    given = parser.parse_args(arguments)
+    print(f"{'compiled modules' if COMPILED else 'plain Python'}; {'':10} {'ms':>13} {'ms CPU':>8}")
+    for hosts in [300] if given.smoke else given.hosts:
+        fleet = Fleet(hosts)
+        for what, filters in (("default", DEFAULT_FILTERS), ("loaded", FILTERS)):
+            measure(fleet, load_driver(SchedulerSettings(enabled_filters=filters)), what, 2 if given.smoke else given.rounds)
+
+
+if __name__ == "__main__":
+    main()
