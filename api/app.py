@@ -260,7 +260,7 @@ def make_app(
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/dry-run", BootDryRun(acceptor, boot, schedulers), post=may.DRY_RUN)
-    capacity = ServerCapacity(database, registry, acceptor, schedulers)
+    capacity = ServerCapacity(settings, database, registry, catalog, acceptor, schedulers)
     add("/v2.1/superconductor/capacity", capacity, get=may.CAPACITY)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import falcon
 
 from api import call as calls
 from api.accept import Acceptor
 from api.call import Call
+from api.catalog import Catalog
+from api.opts import ApiSettings
 from api.scheduler import SchedulerAsker
 from api.versions import answer
 from cells.registry import CellRegistry
 from db.api import host_mappings
 from db.sql.engine import ApiDatabase
 from objects import errors, text
+from objects.capacity import Loss, LossKind
 from objects.spec import RequestSpec
 from rpc.scheduler import FLAVORS_LIMIT
 
 PLACES_LIMIT = 1000
 """Maximum number of cells, and of hosts, that a question leaves out."""
 
-PARAMETERS = {"flavor": FLAVORS_LIMIT, "without_cell": PLACES_LIMIT, "without_host": PLACES_LIMIT}
+PARAMETERS = {"flavor": FLAVORS_LIMIT, "without_cell": PLACES_LIMIT, "without_host": PLACES_LIMIT} | {
+    f"lost_{kind}": 1 for kind in LossKind
+}
 """The parameters of the query, which may be repeated, and how often."""
 
 
 class ServerCapacity:
     """Asks a scheduler for servers of the caller's project, without a group and without hints."""
 
-    def __init__(self, database: ApiDatabase, registry: CellRegistry, acceptor: Acceptor, schedulers: SchedulerAsker) -> None:
+    def __init__(
+        self,
+        settings: ApiSettings,
+        database: ApiDatabase,
+        registry: CellRegistry,
+        catalog: Catalog,
+        acceptor: Acceptor,
+        schedulers: SchedulerAsker,
+    ) -> None:
+        self._settings = settings
+        self._catalog = catalog
         self._database = database
         self._registry = registry
         self._acceptor = acceptor
@@ -39,9 +54,26 @@ class ServerCapacity:
         given = _given(req)
         if not given["flavor"]:
             raise errors.Invalid("flavor: name one flavor or several")
-        cells, hosts = self._cells(given["without_cell"]), self._hosts(given["without_host"])
+        cells, hosts = self._cells(given["without_cell"], "without_cell"), self._hosts(given["without_host"], "without_host")
         specs = [self._spec(call, flavor, cells, hosts) for flavor in given["flavor"]]
-        answer(resp, {"capacity": self._schedulers.capacity(call, specs)})
+        answer(resp, {"capacity": self._schedulers.capacity(call, specs, self._lost(given))})
+
+    def _lost(self, given: Mapping[str, Sequence[str]]) -> Loss | None:
+        """What the question assumes to be lost. Raises errors.Invalid for what there is not, and for more than one."""
+        found = [(kind, name) for kind in LossKind for name in given[f"lost_{kind}"]]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise errors.Invalid("lost_zone, lost_host, lost_cell: give one of them")
+        [(kind, name)] = found
+        match kind:
+            case LossKind.CELL:
+                [name] = self._cells([name], "lost_cell")
+            case LossKind.HOST:
+                self._hosts([name], "lost_host")
+            case LossKind.ZONE if name != self._settings.default_availability_zone and not self._catalog.has_zone(name):
+                raise errors.Invalid(f"lost_zone: zone {name[:80]!r} could not be found")
+        return Loss(kind=kind, name=name)
 
     def _spec(self, call: Call, flavor: str, cells: Sequence[str], hosts: Sequence[str]) -> RequestSpec:
         context = call.context
@@ -56,19 +88,19 @@ class ServerCapacity:
             excluded_cells=tuple(cells),
         )
 
-    def _cells(self, names: Sequence[str]) -> list[str]:
+    def _cells(self, names: Sequence[str], field: str) -> list[str]:
         """The uuids of cells that are named by name or uuid. Raises errors.Invalid."""
         known = {name: cell.uuid for cell in self._registry.cells() for name in (cell.uuid, cell.name)}
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
-            raise errors.Invalid(f"without_cell: there is no cell {unknown[:80]!r}")
+            raise errors.Invalid(f"{field}: there is no cell {unknown[:80]!r}")
         return [known[name] for name in names]
 
-    def _hosts(self, names: Sequence[str]) -> Sequence[str]:
+    def _hosts(self, names: Sequence[str], field: str) -> Sequence[str]:
         """The same names. Raises errors.Invalid for one that is in no cell."""
         for name in names:
             if not self._database.read(host_mappings.is_known, name, None):
-                raise errors.Invalid(f"without_host: Compute host {name[:80]} could not be found.")
+                raise errors.Invalid(f"{field}: Compute host {name[:80]} could not be found.")
         return names
 
 

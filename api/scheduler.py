@@ -10,7 +10,7 @@ from api.call import Call
 from api.opts import ApiSettings
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from objects import errors
-from objects.capacity import Capacity
+from objects.capacity import Capacity, Loss
 from objects.context import RequestContext
 from objects.dry_run import DryRun
 from objects.spec import RequestSpec
@@ -28,7 +28,7 @@ class SchedulerSource(Protocol):
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun: ...
 
-    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity: ...
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None) -> Capacity: ...
 
 
 class SchedulerAsker:
@@ -43,9 +43,12 @@ class SchedulerAsker:
         """What a scheduler would decide. Raises SchedulerSilent, and errors.Conflict if it does not know all hosts yet."""
         return self._ask(partial(self._source.dry_run, call.context, spec))
 
-    def capacity(self, call: Call, specs: Sequence[RequestSpec]) -> Capacity:
-        """How many more servers of these fit. Raises SchedulerSilent, and errors.Invalid for specs that no host can meet."""
-        return self._ask(partial(self._source.capacity, call.context, specs))
+    def capacity(self, call: Call, specs: Sequence[RequestSpec], lost: Loss | None) -> Capacity:
+        """How many more servers of these fit, after this loss if there is one.
+
+        Raises SchedulerSilent, errors.TooCostly, and errors.Invalid for specs that no host can meet.
+        """
+        return self._ask(partial(self._source.capacity, call.context, specs, lost))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:

@@ -11,9 +11,11 @@ from cliff.lister import Lister
 from rich.console import Console
 
 from cli.base import Table
-from cli.console import console_on
+from cli.console import console_on, table_of
 from cli.http import HttpCommand
+from objects import errors
 
+KINDS = ("zone", "host", "cell")
 COLUMNS = ("Flavor", "Where", "Name", "Servers", "Hosts")
 
 
@@ -26,6 +28,7 @@ class ShowCapacity(HttpCommand, Lister):
     Examples:
       superconductor capacity m1.large
       superconductor capacity m1.large m1.small --without-cell west --without-host h7
+      superconductor capacity m1.small --after-losing host h7
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -34,12 +37,20 @@ class ShowCapacity(HttpCommand, Lister):
         parser.add_argument("--without-cell", metavar="CELL", action="append", default=[], help=text)
         text = "count as if this host took no servers; may be repeated"
         parser.add_argument("--without-host", metavar="HOST", action="append", default=[], help=text)
+        text = "count as if this zone, host or cell were lost and its servers placed elsewhere; say which of them fit nowhere"
+        parser.add_argument("--after-losing", nargs=2, metavar=("zone|host|cell", "NAME"), help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         asked = [("flavor", flavor) for flavor in parsed_args.flavors]
         asked += [("without_cell", cell) for cell in parsed_args.without_cell]
         asked += [("without_host", host) for host in parsed_args.without_host]
+        if parsed_args.after_losing:
+            kind, name = parsed_args.after_losing
+            if kind not in KINDS:
+                raise errors.Invalid(f"--after-losing: {kind!r} is not one of {', '.join(KINDS)}")
+            asked.append((f"lost_{kind}", name))
         told = self.client(parsed_args).get(f"superconductor/capacity?{urlencode(asked)}")["capacity"]
+        self.status = int(bool(told["loss"] and told["loss"]["stranded"]))
         if parsed_args.formatter == "table" and not self.quiet:
             describe(console_on(self.app.stdout), told)
         return COLUMNS, list(_rows(told))
@@ -47,6 +58,8 @@ class ShowCapacity(HttpCommand, Lister):
 
 def describe(console: Console, told: dict[str, Any]) -> None:
     """What the table does not say: bounds of sets, what limits each flavor, and what is not known."""
+    if loss := told["loss"]:
+        _describe_loss(console, loss)
     for flavor in told["flavors"]:
         limits = ", ".join(f"{name} on {hosts}" for name, hosts in flavor["limits"].items())
         if limits:
@@ -62,6 +75,14 @@ def describe(console: Console, told: dict[str, Any]) -> None:
         console.print("The scheduler has just started: hosts that it has not heard of yet are missing.", markup=False)
     if silent := sorted(name for name, age in told["cells"].items() if age is None):
         console.print(f"Never heard of since the scheduler started: cells {', '.join(silent)}.", markup=False)
+
+
+def _describe_loss(console: Console, loss: dict[str, Any]) -> None:
+    placed = f"{loss['placed']} of their {loss['servers']} servers fit elsewhere, the largest placed first"
+    console.print(f"{loss['hosts']} hosts are lost: {placed}.", markup=False)
+    if stranded := loss["stranded"]:
+        rows = [(each["name"], each["id"], each["host"], each["flavor"], each["reason"]) for each in stranded]
+        console.print(table_of("Servers that fit nowhere else", ("Name", "ID", "Host", "Flavor", "Reason"), rows))
 
 
 def _rows(told: dict[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 from objects.base import Message, Object
 from objects.decision import FilterCount
 
@@ -30,6 +32,42 @@ class FlavorRoom(Object, frozen=True, kw_only=True):
     limits: dict[str, int] = {}
 
 
+class LossKind(enum.StrEnum):
+    ZONE = "zone"
+    HOST = "host"
+    CELL = "cell"
+
+
+class Loss(Message, frozen=True, kw_only=True):
+    """What is lost. ``name``: of a zone or host; the uuid of a cell."""
+
+    kind: LossKind
+    name: str
+
+
+class StrandedServer(Object, frozen=True, kw_only=True):
+    """A server of a lost host that fits nowhere else, and why."""
+
+    id: str
+    name: str
+    project_id: str
+    flavor: str
+    host: str
+    reason: str
+
+
+class LossOutcome(Object, frozen=True, kw_only=True):
+    """What becomes of the ``servers`` on lost ``hosts``: so many are ``placed`` elsewhere, the others are stranded.
+
+    Greedy: the largest are placed first, and no server moves to make room. Another order may place more.
+    """
+
+    hosts: int
+    servers: int
+    placed: int
+    stranded: tuple[StrandedServer, ...] = ()
+
+
 class SetRoom(Object, frozen=True, kw_only=True):
     """How many sets fit, each of one server of every flavor: at least and at most."""
 
@@ -42,7 +80,7 @@ class Capacity(Message, frozen=True, kw_only=True):
 
     ``hosts``: those that cells report. ``cells``: by cell name, the age of the view used in seconds, or None if there is none.
     ``host_limit``: more than so many servers are not counted on one host. ``early``: the scheduler has just started, and hosts that
-    it has not heard of yet are missing.
+    it has not heard of yet are missing. ``loss``: what the numbers assume to be lost.
     """
 
     flavors: tuple[FlavorRoom, ...]
@@ -51,3 +89,4 @@ class Capacity(Message, frozen=True, kw_only=True):
     cells: dict[str, float | None] = {}
     host_limit: int = 0
     early: bool = False
+    loss: LossOutcome | None = None

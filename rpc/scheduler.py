@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from objects import stats as checked
-from objects.capacity import Capacity
+from objects.capacity import Capacity, Loss
 from objects.choice import Choice
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -43,7 +43,10 @@ class SchedulerEndpoint(Protocol):
         ...
 
     def capacity(
-        self, context: RequestContext, request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=FLAVORS_LIMIT)]
+        self,
+        context: RequestContext,
+        request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=FLAVORS_LIMIT)],
+        lost: Loss | None = None,
     ) -> Capacity:
         """See ``SchedulerClient.capacity``."""
         ...
@@ -87,12 +90,14 @@ class SchedulerClient:
         """
         return self._client.call(context, "select_for_each", list[Choice], request_specs=list(request_specs))
 
-    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity:
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
         """How many more servers of each spec fit, and of all of them together; at most ``FLAVORS_LIMIT`` specs.
 
-        Raises NoValidHost for a spec that no host can meet, and what ``dry_run`` does.
+        ``lost``: count as if its hosts were lost and their servers placed elsewhere first.
+
+        Raises TooCostly if too much is lost, NoValidHost for a spec that no host can meet, and what ``dry_run`` does.
         """
-        return self._client.call(context, "capacity", Capacity, request_specs=list(request_specs))
+        return self._client.call(context, "capacity", Capacity, request_specs=list(request_specs), lost=lost)
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         """What ``select_destinations`` would decide about all instances of the spec's ``fences``. Nothing is claimed or stored.

@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from db.api import claims
+from db.api import displaced as displaced_servers
 from objects import errors, hints
-from objects.capacity import Capacity
+from objects.capacity import Capacity, Loss
 from objects.choice import Choice, refused
 from objects.context import RequestContext
 from objects.dry_run import DryRun
+from objects.inventory import Slot
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity
+from scheduler.plan import capacity, losses
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.dry_run import DryRunPlanner
 from scheduler.plan.job import Job, PlanContext, checked
@@ -142,30 +145,46 @@ class SchedulerManager:
             return answer
         raise errors.Conflict("cells, host mappings or aggregates keep changing; ask again")
 
-    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity:
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
         """How many more servers fit on the hosts as they are now. Writes nothing, and waits for nobody.
 
-        Raises NoValidHost for specs that no host can meet, and DatabaseUnavailable.
+        ``lost``: count as if its hosts were lost and their servers placed elsewhere first.
+
+        Raises NoValidHost for specs that no host can meet, TooCostly if too much is lost, and DatabaseUnavailable.
         """
-        jobs = [checked(context, spec, ()) for spec in request_specs]
         self._topology(look=True)
         with self._table.lock:
             position = self._cursor.position()
-        log = self._ledger.database.read(claims.changed_since, *position)
-        now, driver = self._now(), self._driver
+            gone = losses.rows_of(self._table, lost) if lost is not None else np.zeros(0, np.int64)
+            hosts, inventories = [self._table.hosts[row] for row in gone.tolist()], self._table.inventory[gone].tolist()
+        database, kinds, slots = self._ledger.database, list[losses.Kind](), tuple[Slot, ...]()
+        if lost is not None:
+            displaced = database.read(displaced_servers.read, inventories, losses.SERVERS_LIMIT)
+            kinds, slots = losses.kinds_of(context, displaced, lost, hosts), displaced.slots
+            for kind in kinds:
+                kind.job.places = self._places(kind.job.spec)
+            request_specs = [losses.without(spec, lost, hosts) for spec in request_specs]
+        jobs = [checked(context, spec, ()) for spec in request_specs]
+        log, now, driver = database.read(claims.changed_since, *position), self._now(), self._driver
         with self._table.lock:
             self._table.set_inventories(log.rows, now.mono)
             self._cursor.advance(log.rows)
-            requests = [job.request(self._table, now) for job in jobs]
-            alone = [capacity.room(self._table, driver, request) for request in requests]
-            names = [spec.flavor.name for spec in request_specs]
+            with self._table.tentative():
+                outcome = losses.place(self._table, driver, now, kinds, slots, gone) if lost is not None else None
+                requests = [job.request(self._table, now) for job in jobs]
+                alone = [capacity.room(self._table, driver, request) for request in requests]
+                rooms = [
+                    capacity.flavor_room(self._table, job.spec.flavor.name, found) for job, found in zip(jobs, alone, strict=True)
+                ]
+                sets = capacity.sets_room(self._table, driver, requests, alone) if len(requests) > 1 else None
             return Capacity(
-                flavors=tuple(capacity.flavor_room(self._table, name, found) for name, found in zip(names, alone, strict=True)),
-                sets=capacity.sets_room(self._table, driver, requests, alone) if len(requests) > 1 else None,
+                flavors=tuple(rooms),
+                sets=sets,
                 hosts=len(self._table),
                 cells=dict(now.ages),
                 host_limit=capacity.HOST_LIMIT,
                 early=now.young,
+                loss=outcome,
             )
 
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:

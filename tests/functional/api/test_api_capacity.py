@@ -11,8 +11,9 @@ import falcon.testing
 import pytest
 
 from api.opts import ApiSettings
-from db.api import aggregates, flavors
+from db.api import aggregates, flavors, server_groups
 from objects.flavor import Flavor
+from objects.group import GroupPolicy
 from rpc.scheduler import FLAVORS_LIMIT
 from tests.support import fleet
 from tests.support.api import IMAGE, TENANT, Front
@@ -114,3 +115,70 @@ def test_a_scheduler_that_is_away_or_new_is_told(lonely: Front) -> None:
     assert "No scheduler answers" in fault(ask(lonely, "flavor=big"), 503)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
         assert told(lonely, "flavor=big")["early"]
+
+
+def boot(front: Front, name: str, host: str, flavor: str = "big", count: int = 1, **hints: str) -> None:
+    """Servers whose claims are on this host."""
+    server = {"name": name, "flavorRef": flavor, "imageRef": IMAGE, "availability_zone": f":{host}"}
+    body = {"server": server | {"min_count": count, "max_count": count}, "os:scheduler_hints": hints}
+    assert front.post(body).status_code == 202
+    assert decide(front) == [host] * count
+
+
+def test_servers_of_a_lost_host_are_placed_elsewhere_if_they_fit(front: Front) -> None:
+    """And what is asked for is counted after them."""
+    boot(front, "large", "h3", count=2)
+    boot(front, "tiny", "h3", "1", count=2)
+    found = told(front, "flavor=1&lost_host=H3")
+    assert found["loss"] == {"hosts": 1, "servers": 4, "placed": 4, "stranded": []}
+    assert found["flavors"][0]["servers"] == 6
+    boot(front, "other", "h2", count=1)
+    found = told(front, "flavor=1&lost_host=h3")
+    assert (found["loss"]["placed"], found["flavors"][0]["servers"]) == (4, 0)
+    boot(front, "last", "h1", count=1)
+    loss = told(front, "flavor=big&lost_host=h3")["loss"]
+    assert loss["placed"] == 3
+    [stranded] = loss["stranded"]
+    assert (stranded["name"][:5], stranded["host"], stranded["flavor"], stranded["project_id"]) == (
+        "large",
+        "h3",
+        "m1.big",
+        "admin",
+    )
+    assert "CoreFilter (not enough vCPUs)" in stranded["reason"]
+
+
+def test_zones_and_cells_can_be_lost(front: Front) -> None:
+    boot(front, "web", "h1")
+    zone = told(front, "flavor=big&lost_zone=north")
+    assert zone["loss"] == {"hosts": 2, "servers": 1, "placed": 1, "stranded": []}
+    assert zone["flavors"][0]["servers"] == 1
+    cell = told(front, "flavor=big&lost_cell=cell1")
+    assert (cell["loss"]["hosts"], cell["loss"]["placed"], cell["flavors"][0]["servers"]) == (3, 0, 0)
+
+
+def test_groups_and_zones_of_displaced_servers_hold(front: Front) -> None:
+    apart = fleet.group(GroupPolicy.ANTI_AFFINITY).__replace__(project_id="admin")
+    together = fleet.group(GroupPolicy.AFFINITY).__replace__(project_id="admin")
+    for group in (apart, together):
+        front.database.write(server_groups.create, group)
+    for host in ("h1", "h2", "h3"):
+        boot(front, f"apart-{host}", host, "1", group=apart.uuid)
+    boot(front, "together", "h3", "1", count=3, group=together.uuid)
+    loss = told(front, "flavor=1&lost_host=h3")["loss"]
+    assert (loss["placed"], [each["name"] for each in loss["stranded"]]) == (3, ["apart-h3"])
+    assert "ServerGroupAntiAffinityFilter" in loss["stranded"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("lost_zone=nowhere", "lost_zone: zone 'nowhere' could not be found"),
+        ("lost_host=h9", "lost_host: Compute host h9 could not be found"),
+        ("lost_cell=nowhere", "lost_cell: there is no cell 'nowhere'"),
+        ("lost_cell=cell1&lost_host=h1", "give one of them"),
+        ("lost_host=h1&lost_host=h2", "lost_host: may be given 1 times at most"),
+    ],
+)
+def test_a_loss_of_what_there_is_not_is_refused(front: Front, query: str, words: str) -> None:
+    assert words in fault(ask(front, f"flavor=big&{query}"), 400)

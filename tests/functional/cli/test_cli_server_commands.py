@@ -41,7 +41,7 @@ from tests.support import fleet
 from tests.support.api import CELL1_UUID, IMAGE, Front
 from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Operator, Shell
-from tests.support.deciding import add_hosts, scheduler_of
+from tests.support.deciding import add_hosts, decide, scheduler_of
 
 VAULT = Vault([new_key()])
 DEAD = Process(uuid="dead", binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
@@ -306,6 +306,14 @@ def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:
         assert "none fits" in operator.done("capacity m1.small --without-cell cell1")
         assert "there is no cell 'x'" in operator.refused("capacity m1.small --without-cell x")
         operator.refused("capacity", status=2)
+        assert "0 of their 0 servers fit elsewhere" in operator.done("capacity m1.small --after-losing host h1")
+        front.boot("web", availability_zone="nova:h2", min_count=3)
+        assert decide(front) == ["h2"] * 3
+        outcome = operator("capacity m1.small --after-losing zone nova")
+        assert (outcome.status, outcome.err) == (1, "")
+        for part in ("0 of their 3 servers fit elsewhere", "web-1", "Servers that fit nowhere else", "none fits"):
+            assert part in outcome.out, part
+        assert "--after-losing: 'rack' is not one of zone, host, cell" in operator.refused("capacity 1 --after-losing rack r1")
 
 
 def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:

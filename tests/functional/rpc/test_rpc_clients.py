@@ -12,7 +12,7 @@ import pytest
 
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
-from objects.capacity import Capacity, FlavorRoom, PlaceRoom, SetRoom
+from objects.capacity import Capacity, FlavorRoom, Loss, LossKind, PlaceRoom, SetRoom
 from objects.choice import Choice, refused
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener, ConsolePlace, digest_of
@@ -52,6 +52,7 @@ DRY_RUN = DryRun(
     servers=(PlannedServer(instance_uuid="i1", host="h1", score=1.5, parts={"RAMWeigher": 1.5}, alternates=("h2",)),),
     one_of=2,
 )
+LOSS = Loss(kind=LossKind.HOST, name="h7")
 CAPACITY = Capacity(
     flavors=(
         FlavorRoom(flavor="small", servers=7, hosts=2, cells=(PlaceRoom(name="c", servers=7, hosts=2),), limits={"RamFilter": 2}),
@@ -81,8 +82,8 @@ class Recorder:
         found = [Choice(selections=((Selection(host="h1", node="n", cell_uuid="c", fence=1),), ())), *map(refused, refusals)]
         return found[: len(request_specs)]
 
-    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> Capacity:
-        self.calls.append(("capacity", context, *request_specs))
+    def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
+        self.calls.append(("capacity", context, *request_specs, lost))
         return CAPACITY
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
@@ -221,8 +222,8 @@ def test_the_scheduler_is_asked_what_it_would_decide(bus: Bus) -> None:
     scheduler.serve(bus, "s1", endpoint)
 
     assert SchedulerClient(bus).dry_run(CONTEXT, SPEC) == DRY_RUN
-    assert SchedulerClient(bus).capacity(CONTEXT, [SPEC, SPEC]) == CAPACITY
-    assert endpoint.calls == [("dry_run", CONTEXT, SPEC), ("capacity", CONTEXT, SPEC, SPEC)]
+    assert SchedulerClient(bus).capacity(CONTEXT, [SPEC, SPEC], LOSS) == CAPACITY
+    assert endpoint.calls == [("dry_run", CONTEXT, SPEC), ("capacity", CONTEXT, SPEC, SPEC, LOSS)]
 
 
 def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
