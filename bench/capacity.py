@@ -1,7 +1,8 @@
 """What it costs to count how many more servers fit: the time under the table's lock, and the processor's.
 
 ``python bench/capacity.py`` measures fleets of 1,000, 10,000 and 100,000 hosts as ``bench/_fleet.py`` makes them, 70 % full. It
-counts each of ten flavors alone, and three of them together. ``--smoke`` takes a small fleet.
+counts each of ten flavors alone, and three of them together, and places 2,000 servers of a lost cell elsewhere. ``--smoke`` takes
+a small fleet.
 
 "loaded" adds the filters that limit the number of servers of a host: arithmetic does not know them, so that some hosts are tried
 several times.
@@ -21,9 +22,10 @@ sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is inst
 
 from bench._fleet import FLAVORS, Fleet
 from bench.decisions import COMPILED, CONTEXT, FILTERS, spec_of
-from objects.capacity import FlavorRoom
+from db.api.displaced import ClaimedBody, DisplacedServers
+from objects.capacity import FlavorRoom, Loss, LossKind, LossOutcome
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity
+from scheduler.plan import capacity, losses
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.request import Request
 from scheduler.plugins import load_driver
@@ -69,6 +71,27 @@ def measure(fleet: Fleet, driver: SchedulerDriver, what: str, rounds: int) -> No
     )
 
 
+def lose(fleet: Fleet, driver: SchedulerDriver, servers: int, rounds: int) -> None:
+    """A row for placing so many servers of a lost cell elsewhere, of ten flavors."""
+    lost, mono = Loss(kind=LossKind.CELL, name=fleet.cells[0]), time.monotonic()
+    moment = PlanContext(mono, time.time(), mono - 600.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+    specs = {flavor.name: spec_of(fleet, flavor=flavor) for flavor in FLAVORS}
+    bodies = tuple(
+        ClaimedBody(uuid=f"b{n}", server_uuid=f"s{n}", name="server", batch_id=FLAVORS[n % len(FLAVORS)].name, inventory_id=1)
+        for n in range(servers)
+    )
+    displaced = DisplacedServers(bodies=bodies, specs=specs, slots=())
+    rows = losses.rows_of(fleet.table, lost)
+
+    def placed() -> LossOutcome:
+        with fleet.table.tentative():
+            return losses.place(fleet.table, driver, moment, losses.kinds_of(CONTEXT, displaced, lost, ()), (), rows)
+
+    took, used, found = cost(placed, rounds)
+    what = f"{found.placed:,} of {found.servers:,} servers of a lost cell"
+    print(f"{len(fleet.nodes):>8}  {'default':8} {'a lost cell':12} {took:>9.1f} {used:>8.1f} {what}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small fleet for a moment: does it still work?")
@@ -80,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fleet = Fleet(hosts)
         for what, filters in (("default", DEFAULT_FILTERS), ("loaded", FILTERS)):
             measure(fleet, load_driver(SchedulerSettings(enabled_filters=filters)), what, 2 if given.smoke else given.rounds)
+        lose(fleet, load_driver(SchedulerSettings()), 100 if given.smoke else 2000, 3)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ def test_each_server_has_its_scores_and_each_filter_what_it_left(front: Front) -
     assert left["ComputeFilter"] == (4, 4)
     assert left["CoreFilter"] == (4, 3)
     assert (found["hosts"], found["cells"].keys()) == (4, {"cell1"})
+    again = told(front, body(max_count=3, min_count=3))["servers"]
+    assert [(each["host"], each["parts"]) for each in again] == [(each["host"], each["parts"]) for each in found["servers"]]
 
 
 def test_a_refusal_says_what_would_be_enough(front: Front) -> None:

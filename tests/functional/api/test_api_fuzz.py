@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from api.capacity import PARAMETERS as CAPACITY
 from api.filters import KNOWN
 from api.opts import ApiSettings
 from api.sorting import kind_of
@@ -304,6 +305,13 @@ def test_every_parameter_with_every_known_value(front: Front, name: str) -> None
     for path in ("/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/limits", "/v2.1/os-keypairs", "/v2.1/os-quota-sets/p1", USAGES):
         for each in TEXTS:
             ask(front, "GET", path, encoded([(name, each)]))
+
+
+@pytest.mark.parametrize("name", CAPACITY)
+def test_every_parameter_of_capacity_with_every_known_value(front: Front, name: str) -> None:
+    for each in TEXTS:
+        ask(front, "GET", "/v2.1/superconductor/capacity", encoded([("flavor", "1"), (name, each)]))
+    assert ask(front, "GET", "/v2.1/superconductor/capacity", "flavor=1&lost_host=h9") == 200
 
 
 @pytest.mark.parametrize("key", sorted(SORT_KEYS))
