@@ -23,8 +23,8 @@ from tests.support.deciding import FAST, add_hosts, contents, decide, scheduler_
 
 PATH = "/v2.1/superconductor/dry-run"
 UNKNOWN = "3d4f8c5e-0000-4000-8000-000000000000"
-NODES = [fleet.node(f"h{n}", vcpus=4 + 4 * n, memory_mb=16384 + 16384 * n) for n in range(4)]
-"""Of different sizes, so that the host of a server does not depend on the request's ID."""
+NODES = [fleet.node(f"h{n}", vcpus=4 + 4 * n, memory_mb=16384 + 15013 * n + 777 * n * n) for n in range(4)]
+"""No two are ever equally good, so that the host of a server does not depend on the request's ID."""
 
 
 @pytest.fixture
