@@ -10,7 +10,7 @@ import falcon
 from api import call as calls
 from api import policies, server_view
 from api.call import Call
-from api.filters import time_of
+from api.filters import period_of
 from api.finding import Finder, FoundServer
 from api.microversions import Since
 from api.opts import ApiSettings
@@ -34,9 +34,9 @@ class Actions:
             found = self._find(server_id, call)
             answer(resp, {"instanceActions": [_summary(each, found, call) for each in reversed(self._finder.actions(found))]})
             return
-        asked = _query(req, self._settings.max_limit)
+        asked = _query(req, call, self._settings.max_limit)
         found = self._find(server_id, call)
-        every = [each for each in reversed(self._finder.actions(found)) if asked.since <= each.changed_at]
+        every = [each for each in reversed(self._finder.actions(found)) if asked.since <= each.changed_at <= asked.before]
         first = 0
         if asked.page.marker is not None:
             places = [place for place, each in enumerate(every) if _request_id(each) == asked.page.marker]
@@ -66,19 +66,23 @@ class Actions:
 
 
 class ActionQuery(Object, frozen=True, kw_only=True):
-    """A page of the actions that changed at ``since`` or later, in seconds since the epoch."""
+    """A page of the actions that changed from ``since`` to ``before``, in seconds since the epoch."""
 
     page: Page
     since: float
+    before: float
 
 
-def _query(req: falcon.Request, most: int) -> ActionQuery:
-    """Raises errors.Invalid for a parameter that is not known, and for a wrong value."""
+def _query(req: falcon.Request, call: Call, most: int) -> ActionQuery:
+    """Raises errors.Invalid for a parameter that this version does not have, and for a wrong value."""
+    has_end = call.has(Since.CHANGES_BEFORE)
     for name in req.params:
-        if name not in ("limit", "marker", "changes-since"):
+        if name not in ("limit", "marker", "changes-since") and not (has_end and name == "changes-before"):
             raise errors.Invalid(f"{name[:40]}: is not a parameter of this list")
-    since = time_of(req, "changes-since")
-    return ActionQuery(page=page_of(req, most), since=-math.inf if since is None else since)
+    since, before = period_of(req, has_end=has_end)
+    return ActionQuery(
+        page=page_of(req, most), since=-math.inf if since is None else since, before=math.inf if before is None else before
+    )
 
 
 def _request_id(action: Action) -> str:

@@ -187,10 +187,19 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
 
 
 def _times(req: falcon.Request, call: Call) -> Filters:
-    since, before = time_of(req, "changes-since"), time_of(req, "changes-before")
+    since, before = period_of(req)
+    return {"changed_since": since, "changed_before": before}
+
+
+def period_of(req: falcon.Request, *, has_end: bool = True) -> tuple[float | None, float | None]:
+    """``changes-since`` and ``changes-before``, in seconds since the epoch. ``has_end``: this version has the second.
+
+    Raises errors.Invalid.
+    """
+    since, before = time_of(req, "changes-since"), time_of(req, "changes-before") if has_end else None
     if since is not None and before is not None and since > before:
         raise errors.Invalid("changes-since: must not be later than changes-before")
-    return {"changed_since": since, "changed_before": before}
+    return since, before
 
 
 def time_of(req: falcon.Request, name: str) -> float | None:

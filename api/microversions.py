@@ -59,7 +59,7 @@ class Since(enum.Enum):
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served
     GROUP_RULES = (2, 64)  # a server group has one policy with rules, and no metadata
-    MIGRATIONS_BEFORE = (2, 66)  # lists of them by the end of a period
+    CHANGES_BEFORE = (2, 66)  # lists of actions and migrations by the end of a period
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
     FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only

@@ -11,7 +11,7 @@ import falcon
 from api import call as calls
 from api import server_view
 from api.call import Call
-from api.filters import time_of
+from api.filters import period_of
 from api.finding import Finder
 from api.microversions import Since
 from api.opts import ApiSettings
@@ -86,6 +86,7 @@ class Migrations:
         kinds, wanted = _kinds(req), req.get_param("status")
         paged = call.has(Since.MIGRATION_PAGES)
         page = page_of(req, self._settings.max_limit) if paged else None
+        since, before = period_of(req, has_end=call.has(Since.CHANGES_BEFORE)) if paged else (None, None)
         query = OperationQuery(
             kinds=kinds,
             server_uuid=req.get_param("instance_uuid"),
@@ -93,8 +94,8 @@ class Migrations:
             source_host=req.get_param("source_compute"),
             user_id=req.get_param("user_id") if call.has(Since.MIGRATION_OWNERS) else None,
             project_id=req.get_param("project_id") if call.has(Since.MIGRATION_OWNERS) else None,
-            changed_since=time_of(req, "changes-since") if paged else None,
-            changed_before=time_of(req, "changes-before") if call.has(Since.MIGRATIONS_BEFORE) else None,
+            changed_since=since,
+            changed_before=before,
             include_ended=True,
             marker=page.marker if page is not None else None,
             limit=self._settings.max_limit if page is None else page.limit + 1,
@@ -163,7 +164,7 @@ def _check_names(req: falcon.Request, call: Call) -> None:
     if not call.has(Since.MIGRATION_PAGES):
         return
     known += ["limit", "marker", "changes-since"]
-    known += ["changes-before"] if call.has(Since.MIGRATIONS_BEFORE) else []
+    known += ["changes-before"] if call.has(Since.CHANGES_BEFORE) else []
     known += ["user_id", "project_id"] if call.has(Since.MIGRATION_OWNERS) else []
     for name in req.params:
         if name not in known:

@@ -194,6 +194,13 @@ def test_actions_by_page_and_by_the_time_of_their_change(front: Front) -> None:
     assert front.get(path, at("2.58"), **{"changes-since": "2100-01-01T00:00:00Z"}).json == {"instanceActions": []}
     assert len(front.get(path, at("2.58"), **{"changes-since": "2000-01-01T00:00:00Z"}).json["instanceActions"]) == 2
 
+    assert front.get(path, at("2.66"), **{"changes-before": "2000-01-01T00:00:00Z"}).json == {"instanceActions": []}
+    assert len(front.get(path, at("2.66"), **{"changes-before": "2100-01-01T00:00:00Z"}).json["instanceActions"]) == 2
+    assert front.get(path, at("2.65"), **{"changes-before": "2100-01-01T00:00:00Z"}).status_code == 400
+    turned = {"changes-since": "2100-01-01T00:00:00Z", "changes-before": "2000-01-01T00:00:00Z"}
+    for address in (path, "/v2.1/os-migrations"):
+        assert front.get(address, at("2.66"), **turned).status_code == 400
+
 
 @pytest.mark.parametrize("query", [{"marker": "req-none"}, {"limit": "-1"}, {"changes-since": "now"}, {"name": "x"}])
 def test_a_list_of_actions_refuses_what_it_does_not_know(front: Front, query: dict[str, str]) -> None:
