@@ -41,6 +41,9 @@ DESTROY_THREADS = 4
 TASK_THREADS = 8
 """Concurrent tasks of running guests. Most of them wait for a guest's system."""
 
+SECRETS_LOST = "The user data and password of this rebuild are no longer stored, or the cell's conductor is of an older release."
+"""Why a rebuild failed whose grant came without the secrets that it needs."""
+
 NO_RECORD = "no record"
 """The reason for a guest that the cell has no record of at all."""
 
@@ -405,7 +408,7 @@ class Agent:
         """Act on the cell's verdict on a report of ``_report_tasks``."""
         match report.kind:
             case "begin" if verdict.accepted:
-                if self._tasks.granted(build, report.task):
+                if self._tasks.granted(build, report.task, verdict.secrets):
                     self._workers.post(self._work, build)
             case "begin":
                 if self._tasks.refused(build, report.task):
@@ -425,7 +428,7 @@ class Agent:
         try:
             self._carry_out(build, guest, work)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
-            failure = failures.classify(error, time.time())
+            failure = failures.classify(error, time.time(), work.secrets)
             if self._is_down(error, failure.message):
                 again = error.untouched or not order.kind.once
                 failure = failures.task_lost(failure)
@@ -445,7 +448,9 @@ class Agent:
             case TaskKind.REBOOT:
                 self._driver.reboot(guest.uuid, hard=work.hard)
             case TaskKind.REBUILD:
-                self._driver.rebuild(guest_after(guest, work.order))
+                if work.order.args.drive.has_secrets and work.secrets is None:
+                    raise errors.TaskFailed(SECRETS_LOST)
+                self._driver.rebuild(guest_after(guest, work.order), work.order.args.drive, work.secrets)
             case TaskKind.SEND:
                 if work.order.args.target is None:
                     raise errors.TaskFailed("The order does not say where the guest is to go.")

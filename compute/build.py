@@ -41,6 +41,7 @@ class Work:
     restores: bool = False  # the task is over, and the host has lost the power that it gave
     tries: int = 0  # how often the guest could not be held
     failure: Failure | None = None
+    secrets: BootSecrets | None = None  # of a rebuild, from the grant until the driver has returned
 
     @property
     def hard(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import socket
 import threading
@@ -13,7 +14,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -47,8 +48,13 @@ class CheckedDriver:
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self._driver.reboot(uuid, hard=hard)
 
-    def rebuild(self, guest: Guest) -> None:
-        self._driver.rebuild(guest)
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
+        if len(inspect.signature(self._driver.rebuild).parameters) > 1:
+            self._driver.rebuild(guest, changes, secrets)
+        elif changes:  # it was written for an earlier release
+            raise errors.TaskFailed("The hypervisor driver of this host cannot make a new config drive. The guest is as it was.")
+        else:
+            self._driver.rebuild(guest)  # type: ignore[call-arg]  # as in that release
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
         if not hasattr(self._driver, "console_output"):  # written for an earlier release

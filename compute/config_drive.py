@@ -60,6 +60,52 @@ def config_drive_files(
     return files
 
 
+def rebuilt_drive_files(
+    path: Path, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, *, removes_user_data: bool, had_drive: bool
+) -> dict[str, bytes]:
+    """The files of the next config drive of a guest that is rebuilt. Its old one at ``path`` tells what is stored nowhere else.
+
+    From the old drive come the tenant's metadata, and the user data unless the ``secrets`` have new one or ``removes_user_data``.
+    ``had_drive``: the guest had a drive. If the file is missing, a restart of the host has removed it: ``meta_data.json`` then says
+    under ``superconductor`` that the user data is lost.
+
+    Raises errors.BuildFailed if the old drive cannot be read, and what ``config_drive_files`` does.
+    """
+    secrets = secrets or BootSecrets()
+    old = read_config_drive(path) if path.exists() else {}
+    metadata: dict[str, Any] = msgspec.json.decode(old["meta_data.json"]) if old else {}
+    keeps = not removes_user_data and secrets.user_data is None
+    if keeps and "user_data" in old:
+        secrets = msgspec.structs.replace(secrets, user_data=base64.b64encode(old["user_data"]).decode())
+    lost = "superconductor" in metadata if old else had_drive
+    spec = msgspec.structs.replace(spec, metadata=metadata.get("meta", {}))
+    return config_drive_files(guest, spec, secrets, launch_index=metadata.get("launch_index", 0), remade=keeps and lost)
+
+
+def read_config_drive(path: Path) -> dict[str, bytes]:
+    """The files of a disc image that ``write_config_drive`` has written, by name, without injected ones.
+
+    Raises errors.BuildFailed if it cannot be read.
+    """
+    import pycdlib  # here: as in ``_image``
+    from pycdlib.pycdlibexception import PyCdlibException
+
+    folder = f"/openstack/{VERSIONS[0]}"
+    files: dict[str, bytes] = {}
+    disc = pycdlib.PyCdlib()
+    try:
+        disc.open(str(path))
+        for _, _, names in disc.walk(joliet_path=folder):
+            for name in names:
+                content = io.BytesIO()
+                disc.get_file_from_iso_fp(content, joliet_path=f"{folder}/{name}")
+                files[name] = content.getvalue()
+        disc.close()
+    except (PyCdlibException, OSError) as error:
+        raise errors.BuildFailed(f"The config drive {path} cannot be read: {error}") from error
+    return files
+
+
 def write_config_drive(path: Path, files: Mapping[str, bytes]) -> None:
     """Write these files to a disc image at ``path``, replacing it as a whole. Only its owner may read it.
 

@@ -18,7 +18,7 @@ from objects.console import ConsoleKind
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets, Image
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 
 CALL_LIMIT_S = 60.0
 """Seconds after which a call of a driver that gets no answer from its hypervisor raises ``errors.HypervisorDown``."""
@@ -172,10 +172,12 @@ class ComputeDriver(Protocol):
         """Stop the guest and start it. ``hard``: do not ask its system to stop by itself."""
         ...
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         """Replace the guest's disk by a new one from ``guest.image_id`` under the same uuid, and bring it to ``guest.power``.
 
-        It gets no ``GuestSpec`` and no secrets.
+        Its config drive is made anew: with the ``secrets``, for which the rules of ``spawn`` hold, with the key of ``changes``, or
+        the key that it had, and with the user data of its old drive unless there is new one or ``changes`` removes it. The old
+        drive's password and files are gone.
         """
         ...
 

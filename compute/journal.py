@@ -27,15 +27,19 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class Received(Object, frozen=True, kw_only=True):
-    """The secrets that a guest received: the SHA-256 of its user data as base64 text, and whether a password was set."""
+    """The secrets that a guest received: the SHA-256 of its user data as base64 text, whether a password was set, and the number of
+    files. ``key_name``: the key pair of its last rebuild that named one; empty: none.
+    """
 
     user_data_sha256: str | None = None
     admin_pass_set: bool = False
+    files: int = 0
+    key_name: str | None = None
 
 
 class JournalEntry(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """One change: a guest that was spawned, with the secrets it ``received``; a guest that a task ``changed``, as it is now; or
-    the uuid whose guests were destroyed.
+    """One change: a guest that was spawned, with the secrets it ``received``; a guest that a task ``changed``, as it is now, with
+    what it ``received`` if it was rebuilt; or the uuid whose guests were destroyed.
     """
 
     spawned: Guest | None = None
@@ -111,6 +115,17 @@ def replay(entries: list[JournalEntry]) -> list[Guest]:
     return guests
 
 
+def received_by(entries: list[JournalEntry]) -> dict[str, Received | None]:
+    """What each guest received at its spawn, or at its last rebuild."""
+    found: dict[str, Received | None] = {}
+    for entry in entries:
+        if entry.spawned is not None:
+            found[entry.spawned.uuid] = entry.received
+        elif entry.changed is not None and entry.received is not None:
+            found[entry.changed.uuid] = entry.received
+    return found
+
+
 def _changed(guests: list[Guest], now: Guest) -> list[Guest]:
     return [now if (guest.uuid, guest.attempt) == (now.uuid, now.attempt) else guest for guest in guests]
 
@@ -127,7 +142,8 @@ class Journal:
         self._lock = threading.Lock()
         entries = open_entries(path)
         self._guests = replay(entries)
-        self._compact(path, {entry.spawned.uuid: entry.received for entry in entries if entry.spawned is not None})
+        self._received = received_by(entries)
+        self._compact(path, self._received)
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def guests(self) -> list[Guest]:
@@ -138,12 +154,19 @@ class Journal:
         with self._lock:
             self._append(JournalEntry(spawned=guest, received=received))
             self._guests.append(guest)
+            self._received[guest.uuid] = received
 
-    def change(self, guest: Guest) -> None:
-        """Replace the guest of this uuid and attempt."""
+    def received(self, uuid: str) -> Received:
+        """What the guest has received."""
         with self._lock:
-            self._append(JournalEntry(changed=guest))
+            return self._received.get(uuid) or Received()
+
+    def change(self, guest: Guest, received: Received | None = None) -> None:
+        """Replace the guest of this uuid and attempt. ``received``: by its rebuild; None: what it had."""
+        with self._lock:
+            self._append(JournalEntry(changed=guest, received=received))
             self._guests = _changed(self._guests, guest)
+            self._received[guest.uuid] = received or self._received.get(guest.uuid)
 
     def remove(self, uuid: str) -> None:
         """Does nothing if there is no such guest."""
@@ -152,6 +175,7 @@ class Journal:
             if len(kept) < len(self._guests):
                 self._append(JournalEntry(destroyed=uuid))
                 self._guests = kept
+                self._received.pop(uuid, None)
 
     def close(self) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 
 METADATA_KEY = "simulated:outcome"
 """Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
@@ -190,13 +190,13 @@ class SimulatedDriver:
         self._disks.hand_over(uuid, self._settings.state_path, target)
         self._gone_over(guest)
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         found = self._guest(guest.uuid)
         self._check_task(guest.uuid, hard=False)
         self._disks.replace(guest.uuid, _new_disk(guest))
         after = msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power)
         self._consoles.write(found, f"{guest.name}: is rebuilt from image {guest.image_id or 'none'}")
-        self._journal.change(after)
+        self._journal.change(after, _received_again(self._journal.received(guest.uuid), changes, secrets))
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
         found = [guest for guest in self._journal.guests() if guest.uuid == uuid]
@@ -301,7 +301,15 @@ def _received(secrets: BootSecrets | None) -> Received | None:
     if not secrets:
         return None
     digest = hashlib.sha256(secrets.user_data.encode()).hexdigest() if secrets.user_data is not None else None
-    return Received(user_data_sha256=digest, admin_pass_set=secrets.admin_pass is not None)
+    return Received(user_data_sha256=digest, admin_pass_set=secrets.admin_pass is not None, files=len(secrets.files))
+
+
+def _received_again(before: Received, changes: DriveChanges, secrets: BootSecrets | None) -> Received:
+    """What a rebuilt guest has: the new secrets, and of what it had the user data and the key that stay."""
+    now = _received(secrets) or Received()
+    kept = None if changes.removes_user_data else before.user_data_sha256
+    key_name = before.key_name if changes.key_name is None else changes.key_name
+    return msgspec.structs.replace(now, user_data_sha256=now.user_data_sha256 or kept, key_name=key_name)
 
 
 def _machines_journal(settings: opts.SimulatedSettings, host: str) -> Path:

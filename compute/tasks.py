@@ -24,6 +24,7 @@ from compute.driver import Guest
 from compute.entries import Entries
 from objects.build import Report, ReportKind
 from objects.instance import Failure
+from objects.spec import BootSecrets
 from objects.task import Power, TaskKind, TaskOrder
 
 _REPLACEABLE = (Phase.REPORTING, Phase.ASKING, Phase.GRANTED, Phase.RETRYING, Phase.FINISHING)
@@ -61,14 +62,19 @@ class Tasks:
         with self._entries as entries:
             return build.work is not None and not entries.stopping and entries.move(build, Phase.RUNNING, Phase.ASKING)
 
-    def granted(self, build: Build, number: int) -> bool:
-        """The cell lets the agent carry out this task. False: the guest is deleted meanwhile, or the agent stops."""
+    def granted(self, build: Build, number: int, secrets: BootSecrets | None = None) -> bool:
+        """The cell lets the agent carry out this task. False: the guest is deleted meanwhile, or the agent stops.
+
+        ``secrets``: those that came with the grant, for a rebuild.
+        """
         with self._entries as entries:
-            if not self._is_at(build, Phase.ASKING, number):
+            work = build.work
+            if work is None or not self._is_at(build, Phase.ASKING, number):
                 return False
             if entries.stopping:
                 _end(build)
                 return False
+            work.secrets = secrets
             build.phase = Phase.GRANTED
             return True
 
@@ -94,6 +100,7 @@ class Tasks:
         was no try.
         """
         with self._entries:
+            work.secrets = None
             if failure is None and build.guest is not None:
                 build.guest = guest_after(build.guest, work.order)
             if build.delete_attempt is not None:
@@ -144,6 +151,7 @@ class Tasks:
                 kind = ReportKind.DONE if work.failure is None else ReportKind.TASK_FAILED
             report = entries.report(kind, build)
             about = {"builder": entries.builder, "failure": work.failure, "task": work.order.number, "restores": work.restores}
+            about["wants_secrets"] = kind is ReportKind.BEGIN and work.order.kind is TaskKind.REBUILD
             return msgspec.structs.replace(report, **about)
 
     def _is_at(self, build: Build, phase: Phase, number: int) -> bool:

@@ -91,9 +91,10 @@ class Report(Message, frozen=True, kw_only=True):
     """One agent's report on one attempt. ``builder``: the agent start that reports, or when handing back, the one that had
     built.
 
-    ``wants_secrets``: with an ``accept`` of a build whose spec has secrets. ``confirmed``: with an ``active`` that the cell has
-    accepted before from this start of the agent. ``task``: the number of the task that the last four kinds are about; of ``power``
-    that of the latest one on record. Its ``failure`` says why the guest is off.
+    ``wants_secrets``: with an ``accept`` of a build whose spec has secrets, and with a ``begin`` of a rebuild: the agent can make
+    the guest a new config drive. ``confirmed``: with an ``active`` that the cell has accepted before from this start of the agent.
+    ``task``: the number of the task that the last four kinds are about; of ``power`` that of the latest one on record. Its
+    ``failure`` says why the guest is off.
     ``restores``: with a ``begin`` of a task that is done, whose power the host has lost.
     """
 
@@ -116,8 +117,8 @@ class Verdict(Message, frozen=True, kw_only=True):
     """The cell's answer to a report. If it refuses, the agent forgets the build and destroys its guest, if any, unless ``keep``
     is true.
 
-    ``secrets``: those that a granted ``accept`` asked for. On the wire, one verdict of the answer has the secrets of a batch, and
-    the others name its instance in ``secrets_with``.
+    ``secrets``: those that a granted ``accept`` or ``begin`` asked for. On the wire, one verdict of the answer has the secrets of a
+    batch, and the others name its instance in ``secrets_with``.
 
     ``known`` false: refused because the cell has no record of the instance, not even of its end. The operator then decides what
     happens to its guest. ``keep``: the record does not prove that the guest is superseded, so it stays. ``known`` is then false

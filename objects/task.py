@@ -68,14 +68,32 @@ class SendTarget(Object, frozen=True, kw_only=True):
     host: str
 
 
+class DriveChanges(Object, frozen=True, kw_only=True):
+    """What a rebuild changes in the config drive of its guest.
+
+    ``has_secrets``: ``BootSecrets`` are stored beside it, and the guest must not be rebuilt without them. ``key_name`` None: the
+    key pair stays; empty: it is removed. ``public_key``: the text of the new key. ``removes_user_data``: the user data of the old
+    drive goes. Otherwise it stays, unless the secrets have new user data.
+    """
+
+    has_secrets: bool = False
+    key_name: str | None = None
+    public_key: str = ""
+    removes_user_data: bool = False
+
+    def __bool__(self) -> bool:
+        return self != DriveChanges()
+
+
 class TaskArgs(Object, frozen=True, kw_only=True):
     """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild, None: the image that it has; of a
-    snapshot its name in the image store. ``target``: where a guest is sent.
+    snapshot its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild.
     """
 
     hard: bool = False
     image_id: str | None = None
     target: SendTarget | None = None
+    drive: DriveChanges = DriveChanges()
 
 
 class Task(Object, frozen=True, kw_only=True):
@@ -92,7 +110,7 @@ class Task(Object, frozen=True, kw_only=True):
 class TaskOrder(Message, frozen=True, kw_only=True):
     """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     instance_uuid: str
     fence: Number

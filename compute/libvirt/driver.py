@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from oslo_config import cfg
 
-from compute.config_drive import config_drive_files, write_config_drive
+from compute.config_drive import config_drive_files, rebuilt_drive_files, write_config_drive
 from compute.driver import ComputeDriver, Guest, GuestSpec
 from compute.libvirt import opts, qemu_img
 from compute.libvirt.attachments import Attachments
@@ -44,7 +44,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -119,20 +119,25 @@ class LibvirtDriver:
         with self._works_on(uuid):
             self._remove(uuid)
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         with _touched():
             domain = self._find(guest.uuid)
             held = self._domains.kept(domain)
+            spec = _with_key(held.spec, changes)
+            has_drive = held.config_drive or self._wants_config_drive(spec, secrets)
             # everything that can fail for the image's sake comes first: until then, the guest is as it was
             image = self._cache.base(guest.image_id or "", threading.Event(), held.spec.project_id)
             new = self._files.disk(guest.uuid, NEW_DISK)
             with _as_task_failure():
+                drive = self._rebuilt_drive(held, spec, changes, secrets) if has_drive else {}
                 self._overlay(new, image, held.spec)
                 self._power.bring(domain, Power.OFF, hard=True)
                 new.replace(self._files.disk(guest.uuid))
+                if has_drive:
+                    write_config_drive(self._files.config_drive(guest.uuid), drive)
                 after = msgspec.structs.replace(held.guest, image_id=guest.image_id, power=guest.power)
                 properties = _properties(image.record, held.spec, guest.image_id)
-                kept = msgspec.structs.replace(held, guest=after, image_properties=properties)
+                kept = msgspec.structs.replace(held, guest=after, spec=spec, image_properties=properties, config_drive=has_drive)
                 domain = self._define(kept, spawned=True)
             self._power.bring(domain, guest.power, hard=True)
 
@@ -253,6 +258,15 @@ class LibvirtDriver:
         files = config_drive_files(guest, spec, secrets, remade=remade)
         write_config_drive(self._files.config_drive(guest.uuid), files)
 
+    def _rebuilt_drive(
+        self, held: KeptGuest, spec: GuestSpec, changes: DriveChanges, secrets: BootSecrets | None
+    ) -> dict[str, bytes]:
+        return rebuilt_drive_files(
+            *(self._files.config_drive(held.guest.uuid), held.guest, spec, secrets),
+            removes_user_data=changes.removes_user_data,
+            had_drive=held.config_drive,
+        )
+
     def _before_start(self, kept: KeptGuest) -> None:
         """A restart of the host has emptied the file system in memory: the drive is made again, without what is stored nowhere."""
         guest, spec = kept.guest, kept.spec
@@ -369,6 +383,12 @@ def _properties(record: ImageRecord, spec: GuestSpec, image_id: str | None) -> d
 
 def _asked_properties(spec: GuestSpec, image_id: str | None) -> dict[str, str]:
     return spec.image.properties if spec.image is not None and spec.image.id == image_id else {}
+
+
+def _with_key(spec: GuestSpec, changes: DriveChanges) -> GuestSpec:
+    if changes.key_name is None:
+        return spec
+    return msgspec.structs.replace(spec, key_name=changes.key_name or None, public_key=changes.public_key or None)
 
 
 def _grow(disk: Path, size: int) -> None:

@@ -21,7 +21,7 @@ from objects import errors
 from objects.build import Origin
 from objects.port import FixedAddress, Port
 from objects.spec import BootSecrets
-from objects.task import Power
+from objects.task import DriveChanges, Power
 from service.periodic import wait_until
 from tests.support.libvirt_driver import (
     FLAVOR,
@@ -136,12 +136,12 @@ def test_a_guest_is_rebuilt_on_a_new_disk(driver: LibvirtDriver, settings: Libvi
     assert says(driver, one.uuid, "spark: boot 0001")
     driver.reboot(one.uuid, hard=True)
     assert says(driver, one.uuid, "spark: boot 0002")
-    driver.rebuild(one)
+    driver.rebuild(one, DriveChanges(), None)
     assert wait_until(lambda: driver.console_output(one.uuid, 1 << 20).count(b"spark: boot 0001") == 2, PATIENCE_S)
     with pytest.raises(errors.NotFound):
-        driver.rebuild(msgspec.structs.replace(one, image_id="b3a8dbf2-6f0b-4f9f-9f2f-0c0f4f6f2b11"))
+        driver.rebuild(msgspec.structs.replace(one, image_id="b3a8dbf2-6f0b-4f9f-9f2f-0c0f4f6f2b11"), DriveChanges(), None)
     assert power_of(driver, one.uuid) is Power.ON, "an image that does not exist has changed nothing"
-    driver.rebuild(msgspec.structs.replace(one, power=Power.OFF))
+    driver.rebuild(msgspec.structs.replace(one, power=Power.OFF), DriveChanges(), None)
     assert power_of(driver, one.uuid) is Power.OFF
 
 

@@ -20,7 +20,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
@@ -117,9 +117,9 @@ class GatedDriver(SimulatedDriver):
         super().reboot(uuid, hard=hard)
         self._answer()
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         self._at_task("rebuild", hard=False)
-        super().rebuild(guest)
+        super().rebuild(guest, changes, secrets)
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         self._at_task("snapshot", hard=False)

@@ -16,7 +16,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from rpc.transport import Bus
 
 QUICK = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.2, "report_retry_max": 0.3, "call_timeout": 2.0}
@@ -50,7 +50,7 @@ class Hypervisor:
     def reboot(self, uuid: str, *, hard: bool) -> None:
         self.set_power(uuid, Power.ON, hard=hard)
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         self.running[guest.uuid] = guest
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:

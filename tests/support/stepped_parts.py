@@ -34,7 +34,7 @@ from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.process import AGENT_BINARY
 from objects.spec import BootSecrets
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
@@ -171,9 +171,9 @@ class SteppedHypervisor(SimulatedDriver):
         super().reboot(uuid, hard=hard)
         pause("rebooted")
 
-    def rebuild(self, guest: Guest) -> None:
+    def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         pause("rebuild")
-        super().rebuild(guest)
+        super().rebuild(guest, changes, secrets)
         pause("rebuilt")
 
     def destroy(self, uuid: str) -> None:

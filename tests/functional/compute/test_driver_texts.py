@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
@@ -10,11 +11,14 @@ import pytest
 from compute.checked import CheckedDriver
 from compute.driver import Guest
 from compute.opts import ComputeSettings
-from objects import stats, text
+from compute.simulated import SimulatedDriver
+from objects import errors, stats, text
 from objects.compute_node import ComputeNode
 from objects.instance import State
+from objects.spec import BootSecrets
+from objects.task import DriveChanges
 from service.periodic import wait_until
-from tests.support.agents import GatedDriver, settings
+from tests.support.agents import A_SPEC, GatedDriver, settings
 from tests.support.ground import GROUNDS
 from tests.support.world import PATIENCE, world
 
@@ -83,4 +87,25 @@ def test_a_guest_or_node_with_an_odd_name_is_left_out(tmp_path: Path, odd: str) 
     [node] = checked.nodes()
     stats.check(node)
     assert (node.node, text.is_safe(node.hypervisor_type), list(node.attributes)) == ("h1", True, ["a\N{REPLACEMENT CHARACTER}"])
+    checked.close()
+
+
+class EarlierDriver(SimulatedDriver):
+    """As drivers were written before a rebuild could change a config drive."""
+
+    def rebuild(self, guest: Guest) -> None:  # type: ignore[override]  # as in that release
+        super().rebuild(guest, DriveChanges(), None)
+
+
+def test_a_driver_of_an_earlier_release_makes_no_new_drive_and_does_not_ignore_it(tmp_path: Path) -> None:
+    driver = EarlierDriver(settings(tmp_path))
+    guest = Guest(uuid="u", name="n", node="h1", fence=1, attempt=1, builder="b", vcpus=1, memory_mb=1, disk_gb=1)
+    driver.spawn(guest, A_SPEC, None, threading.Event())
+    checked = CheckedDriver(driver)  # type: ignore[arg-type]  # as above
+    rebuilt = msgspec.structs.replace(guest, image_id="new")
+    with pytest.raises(errors.TaskFailed, match="cannot make a new config drive"):
+        checked.rebuild(rebuilt, DriveChanges(has_secrets=True), BootSecrets(admin_pass="p"))
+    assert checked.guests() == [guest]
+    checked.rebuild(rebuilt, DriveChanges(), None)
+    assert checked.guests() == [rebuilt]
     checked.close()

@@ -22,6 +22,7 @@ from compute.tracker import ResourceTracker
 from objects import errors
 from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode
+from objects.spec import BootSecrets
 from objects.task import Power, TaskArgs, TaskKind, TaskOrder, TaskState
 from tests.support.examples import examples
 
@@ -29,6 +30,7 @@ NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
 STUCK = classify(errors.TaskFailed("it does not react"), 5.0)
 OVER = TaskState.DONE
 SOFT = TaskArgs()
+SECRETS = BootSecrets(admin_pass="p")
 
 
 def a_guest(uuid: str = "a", *, power: Power = Power.ON) -> Guest:
@@ -118,6 +120,28 @@ class Host:
 @pytest.fixture
 def host() -> Host:
     return Host()
+
+
+def test_only_a_rebuild_asks_for_secrets_and_keeps_them_until_it_is_done(host: Host) -> None:
+    build = host.asking(an_order(4, Power.ON, TaskKind.REBUILD))
+    asked = host.tasks.report(build)
+    assert asked is not None
+    assert asked.wants_secrets
+    assert host.tasks.granted(build, 4, SECRETS)
+    work = host.tasks.start(build)
+    assert work is not None
+    assert work.secrets == SECRETS
+    assert host.worked(build)
+    assert work.secrets is None
+    told = host.tasks.report(build)
+    assert told is not None
+    assert (told.kind, told.wants_secrets) == (ReportKind.DONE, False)
+    host.tasks.answered(build, 4)
+    other = host.tasks.take(an_order(8))
+    assert other is not None
+    asked = host.tasks.report(other)
+    assert asked is not None
+    assert not asked.wants_secrets
 
 
 def test_a_task_that_succeeds(host: Host) -> None:

@@ -12,7 +12,7 @@ import pycdlib
 import pytest
 
 from compute import config_drive
-from compute.config_drive import config_drive_files, network_data, write_config_drive
+from compute.config_drive import config_drive_files, network_data, read_config_drive, rebuilt_drive_files, write_config_drive
 from objects import errors
 from objects.spec import BootSecrets, InjectedFile
 from tests.support.drives import KEY, NASTY, PORTS, SECRETS, USER_DATA, a_guest, a_spec
@@ -139,3 +139,66 @@ def test_names_of_files_are_kept_in_both_trees(tmp_path: Path) -> None:
                     assert out.getvalue() == content
     finally:
         disc.close()
+
+
+class TestRebuild:
+    """The drive of a guest that is rebuilt, after its old one at ``path``."""
+
+    OTHER = BootSecrets(user_data="b3RoZXI=", admin_pass="another", files=(InjectedFile(path="/b", contents="Ym9keQ=="),))
+
+    def files(self, path: Path, secrets: BootSecrets | None, *, removes: bool = False, had: bool = True) -> dict[str, bytes]:
+        bare = a_spec(metadata={}, key_name="new", public_key="ssh-rsa new")  # what a driver keeps, with the key of the rebuild
+        return rebuilt_drive_files(path, a_guest(), bare, secrets, removes_user_data=removes, had_drive=had)
+
+    def metadata(self, files: dict[str, bytes]) -> dict[str, object]:
+        found: dict[str, object] = json.loads(files["meta_data.json"])
+        return found
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        path = tmp_path / "config.iso"
+        secrets = BootSecrets(user_data=SECRETS.user_data, admin_pass="old", files=(InjectedFile(path="/a", contents="YQ=="),))
+        write_config_drive(path, config_drive_files(a_guest(), a_spec(), secrets, launch_index=3))
+        return path
+
+    def test_a_drive_is_read_as_it_was_written(self, tmp_path: Path) -> None:
+        files = config_drive_files(a_guest(), a_spec(), SECRETS)
+        write_config_drive(tmp_path / "config.iso", files)
+        assert read_config_drive(tmp_path / "config.iso") == files
+
+    def test_user_data_and_metadata_stay_and_the_rest_is_new(self, path: Path) -> None:
+        files = self.files(path, BootSecrets(admin_pass="another"))
+        found = self.metadata(files)
+        assert (files["user_data"], found["meta"], found["launch_index"]) == (USER_DATA, {NASTY: NASTY}, 3)
+        assert (found["admin_pass"], found["public_keys"]) == ("another", {"new": "ssh-rsa new"})
+        assert "files" not in found
+        assert not any(name.startswith("content") for name in files)
+        assert "superconductor" not in found
+
+    def test_what_is_given_replaces_what_there_was(self, path: Path) -> None:
+        files = self.files(path, self.OTHER)
+        assert (files["user_data"], files["content/0000"]) == (b"other", b"body")
+        assert self.metadata(files)["files"] == [{"path": "/b", "content_path": "/content/0000"}]
+        assert "user_data" not in self.files(path, None, removes=True)
+        assert "admin_pass" not in self.metadata(self.files(path, None))
+
+    def test_user_data_that_the_host_has_lost_is_named_as_lost(self, path: Path) -> None:
+        """A restart of the host has removed the drive. The guest may have been started since, which made another one."""
+        lost = {"remade_without_secrets": True}
+        path.unlink()
+        assert self.metadata(self.files(path, None))["superconductor"] == lost
+        write_config_drive(path, config_drive_files(a_guest(), a_spec(), None, remade=True))
+        assert self.metadata(self.files(path, BootSecrets(admin_pass="a")))["superconductor"] == lost
+        assert "superconductor" not in self.metadata(self.files(path, self.OTHER))
+        assert "superconductor" not in self.metadata(self.files(path, None, removes=True))
+
+    def test_a_guest_without_a_drive_gets_its_first(self, path: Path) -> None:
+        path.unlink()
+        files = self.files(path, self.OTHER, had=False)
+        assert files["user_data"] == b"other"
+        assert "superconductor" not in self.metadata(files) | self.metadata(self.files(path, None, had=False))
+
+    def test_a_drive_that_cannot_be_read_is_named(self, path: Path) -> None:
+        path.write_bytes(b"torn")
+        with pytest.raises(errors.BuildFailed, match="cannot be read"):
+            self.files(path, None)

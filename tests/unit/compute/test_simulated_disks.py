@@ -14,7 +14,7 @@ from compute.simulated import SimulatedDriver, cut_power
 from images.store import FolderStore
 from objects import errors
 from objects.build import Origin
-from objects.task import Power, SendTarget
+from objects.task import DriveChanges, Power, SendTarget
 from service.periodic import wait_until
 from tests.support.agents import A_SPEC
 
@@ -92,7 +92,7 @@ def test_a_rebuild_makes_a_new_disk_and_keeps_whose_it_is(tmp_path: Path) -> Non
     driver = a_driver(tmp_path)
     spawn(driver, a_guest("b", server_uuid="a"))
     write_to_disk(str(tmp_path), "h1", "b")
-    driver.rebuild(a_guest("b", server_uuid="a"))
+    driver.rebuild(a_guest("b", server_uuid="a"), DriveChanges(), None)
     assert disk(tmp_path, "h1", "b") == Disk(server_uuid="a", image_id="image", writes=1)
 
 
@@ -110,7 +110,7 @@ def test_some_guests_only_react_to_hard_tasks(tmp_path: Path) -> None:
     with pytest.raises(errors.TaskFailed, match="told to fail"):
         driver.reboot("a", hard=False)
     with pytest.raises(errors.TaskFailed, match="told to fail"):
-        driver.rebuild(a_guest())
+        driver.rebuild(a_guest(), DriveChanges(), None)
     driver.reboot("a", hard=True)
     driver.set_power("a", Power.OFF, hard=True)
     assert driver.guests() == [a_guest(power=Power.OFF)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 
 from compute.consoles import FILE_LIMIT, Consoles
 from compute.driver import Guest
-from compute.journal import read_guests
+from compute.journal import Received, read_entries, read_guests, received_by
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import METADATA_KEY, SimulatedDriver, SpawnOutcome, cut_power, journal_path, scripted_outcome
 from objects import errors
-from objects.task import Power
+from objects.spec import BootSecrets, InjectedFile
+from objects.task import DriveChanges, Power
 from service.periodic import wait_until
 from tests.support.agents import A_SPEC
 
@@ -178,7 +180,7 @@ def test_a_boot_writes_no_console_and_a_destroy_leaves_none(tmp_path: Path) -> N
     assert driver.console_output("uuid-1", 6) == b"ready\n"
     assert not (tmp_path / "h1.consoles").exists()
 
-    driver.rebuild(a_guest(image_id="i-2"))
+    driver.rebuild(a_guest(image_id="i-2"), DriveChanges(), None)
     driver.reboot("uuid-1", hard=True)
     log = driver.console_output("uuid-1", 1000).decode().splitlines()
     assert log[0] == "uuid-1: boots from image i-1 on h1"
@@ -197,3 +199,33 @@ def test_a_console_log_does_not_grow_without_end(tmp_path: Path) -> None:
     log.write(a_guest(), "last")
     assert log.read(a_guest(), 10 * FILE_LIMIT).endswith(b"x\nlast\n")
     assert len(log.read(a_guest(), 10 * FILE_LIMIT)) < 2 * FILE_LIMIT
+
+
+def test_a_rebuilt_guest_keeps_its_user_data_and_its_key(tmp_path: Path) -> None:
+    """And nothing else of what it got before; also in a file that was rewritten."""
+
+    def received(driver: SimulatedDriver) -> Received:
+        driver.close()
+        entries = read_entries(tmp_path / "h1.guests")
+        a_driver(tmp_path).close()
+        assert received_by(read_entries(tmp_path / "h1.guests")) == received_by(entries)
+        return received_by(entries)["uuid-1"] or Received()
+
+    first = BootSecrets(user_data="b25l", admin_pass="one", files=(InjectedFile(path="/a", contents=""),))
+    driver = a_driver(tmp_path)
+    driver.spawn(a_guest(), A_SPEC, first, threading.Event())
+    driver.rebuild(a_guest(), DriveChanges(key_name="k"), None)
+    one = hashlib.sha256(b"b25l").hexdigest()
+    assert received(driver) == Received(user_data_sha256=one, key_name="k")
+
+    driver = a_driver(tmp_path)
+    driver.rebuild(a_guest(), DriveChanges(), BootSecrets(admin_pass="two"))
+    assert received(driver) == Received(user_data_sha256=one, admin_pass_set=True, key_name="k")
+
+    driver = a_driver(tmp_path)
+    driver.rebuild(a_guest(), DriveChanges(key_name=""), BootSecrets(user_data="dHdv"))
+    assert received(driver) == Received(user_data_sha256=hashlib.sha256(b"dHdv").hexdigest(), key_name="")
+
+    driver = a_driver(tmp_path)
+    driver.rebuild(a_guest(), DriveChanges(removes_user_data=True), None)
+    assert received(driver) == Received(key_name="")

@@ -32,7 +32,7 @@ FINGERPRINTS = {
     "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.6-01759eaad9f2",
     "Selection": "1.1-1cfc9cd9b237",
-    "TaskOrder": "1.1-ed4df789af48",
+    "TaskOrder": "1.2-a71e523e820f",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.4-d66b9a857655",
 }
