@@ -54,7 +54,7 @@ NOT_STORED = "The build failed on its host. The host's error message could not b
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Settled:
-    """The outcomes of reports and the stored secrets of granted builds, by instance UUID.
+    """The outcomes of reports and the stored secrets of granted builds and tasks, by instance UUID.
 
     ``faults``: errors of reports that cannot be written.
     """
@@ -80,15 +80,19 @@ class CellConductor:
         self._heartbeat: GroupCommit[Beat, None] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """Agents report accept, active or gone; the verdicts come in the same order.
+        """Agents report accept, active or gone, and on tasks; the verdicts come in the same order.
 
-        Raises errors.Misconfigured if no key opens the secrets of an accepted build. The agent spawns nothing without an answer.
-        It asks again for that build alone, until a conductor of the cell has the key or the deadline ends the build.
+        Raises errors.Misconfigured if no key opens the secrets of an accepted build or task. The agent begins nothing without an
+        answer. It asks again for that one alone, until a conductor of the cell has the key or the deadline ends it.
         """
         check_reports(reports)
         settled = self._settle(reports)
         verdicts = self._verdicts(reports, settled.outcomes)
-        granted = [r.instance_uuid for r, v in zip(reports, verdicts, strict=True) if v.accepted and _asks(r)]
+        granted = [
+            r.instance_uuid
+            for r, v in zip(reports, verdicts, strict=True)
+            if v.accepted and (_asks(r) or (_begins(r) and r.instance_uuid in settled.kept))
+        ]
         if not granted:
             return verdicts
         released = self._release.of(granted, settled.kept)
@@ -249,15 +253,18 @@ class CellConductor:
 
 
 def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
-    """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of the builds that were granted."""
+    """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of what was granted."""
     outcomes = instances.carry_out(tx, reports, lambda row: decide(row, reports[row.uuid], now, partial(tasks.of, tx)), now)
     _note_tasks(tx, reports, outcomes)
     instances.tell(tx, outcomes.values(), now)
-    granted = [uuid for uuid, report in reports.items() if _asks(report) and _verdict(report, outcomes[uuid]).accepted]
+    accepted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
+    begun = [uuid for uuid in accepted if _begins(reports[uuid])]
+    kept = tasks.secrets_of(tx, begun) if begun else {}
+    granted = [uuid for uuid in accepted if _asks(reports[uuid])]
     if not granted:
-        return outcomes, {}
+        return outcomes, kept
     batches = {o.row.uuid: o.row.batch_id for o in outcomes.values() if isinstance(o, Change) and o.row.batch_id is not None}
-    return outcomes, secrets.of_builds(tx, granted, batches)
+    return outcomes, kept | secrets.of_builds(tx, granted, batches)
 
 
 def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Mapping[str, Outcome]) -> None:
@@ -277,7 +284,8 @@ def decide(row: Instance, report: Report, now: float, task_of: Callable[[str], T
     if report.kind in _TASK_REPORTS:
         about = (row, report.host, report.fence, report.attempt, report.task)
         if report.kind is ReportKind.BEGIN:
-            return lifecycle.begin(*about, report.builder, task_of(row.uuid), restores=report.restores)
+            task = task_of(row.uuid)
+            return lifecycle.begin(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
         failed = report.kind is ReportKind.TASK_FAILED
         fault = report.failure.message if report.failure else "The host gave no reason."
         return lifecycle.task_over(*about, fault if failed else None)
@@ -304,6 +312,11 @@ def _asks(report: Report) -> bool:
     return report.wants_secrets and report.kind is ReportKind.ACCEPT
 
 
+def _begins(report: Report) -> bool:
+    """Whether it asks for the secrets of a task, if that has any."""
+    return report.wants_secrets and report.kind is ReportKind.BEGIN
+
+
 def _introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool) -> None:
     services.introduce(tx, beat, about, uptime, identified=identified)
     unknown_guests.forget(tx, beat.host)
@@ -327,10 +340,9 @@ def _stopping(row: Instance, read: DueRow, now: float) -> Outcome:
 
 def _verdict(report: Report, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Change):
-        interrupted = report.kind is ReportKind.BEGIN and outcome.row.task_state is TaskState.FAILED
-        return Verdict(
-            instance_uuid=report.instance_uuid, accepted=not interrupted, reason=lifecycle.INTERRUPTED if interrupted else ""
-        )
+        failed = report.kind is ReportKind.BEGIN and outcome.row.task_state is TaskState.FAILED
+        reason = outcome.row.task_fault or "" if failed else ""
+        return Verdict(instance_uuid=report.instance_uuid, accepted=not failed, reason=reason)
     known = outcome.known and not outcome.keep
     return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=known, keep=outcome.keep)
 

@@ -93,6 +93,7 @@ class SuperConductorService:
             builder.schedule_and_build,
             auto_confirm=settings.auto_confirm,
             shelved_offload_time=settings.shelved_offload_time,
+            vault=vault,
             aside=aside,
         )
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)

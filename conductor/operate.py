@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+import msgspec
+
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.delete import Deleter
@@ -32,6 +34,7 @@ from objects.process import AGENT_BINARY
 from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -56,6 +59,7 @@ class Operator:
         *,
         auto_confirm: float = 0.0,
         shelved_offload_time: float = 0.0,
+        vault: Vault | None = None,
         aside: SetAside | None = None,
         page: int = OPERATION_PAGE_SIZE,
     ) -> None:
@@ -69,6 +73,7 @@ class Operator:
         self._build = build
         self._auto_confirm = auto_confirm
         self._shelved_offload_time = shelved_offload_time
+        self._vault = vault or Vault()
         self._aside = aside or SetAside(ledger.database, "api")
         self._page = page
         self._complaints = RateLimitedLog(LOG)
@@ -189,10 +194,31 @@ class Operator:
         for cell_uuid, asked in by_cell.items():
             try:
                 cell = self._registry.get(cell_uuid)
-                self._aside.run(STEP, partial(self._ask_cell, cell), asked, key=lambda pair: _uuid(pair[0]))
+                ready = self._with_secrets(cell_uuid, asked)
+                self._aside.run(STEP, partial(self._ask_cell, cell), ready, key=lambda pair: _uuid(pair[0]))
             except (errors.Transient, errors.NotFound) as error:
                 text = "%d operations wait for cell %s: %s"
                 self._complaints(cell_uuid, logging.WARNING, text, len(asked), cell_uuid, error)
+
+    def _with_secrets(self, cell_uuid: str, asked: Sequence[tuple[OpenOperation, TaskFor]]) -> list[tuple[OpenOperation, TaskFor]]:
+        """The tasks with their secrets, sealed for the cell. An operation whose secrets no key opens waits up to its deadline.
+
+        A task whose secrets are gone is asked for without them, and its host fails it.
+        """
+        wanting = [_uuid(each) for each, wanted in asked if wanted.task.args.drive.has_secrets]
+        kept = self._database.read(operations.kept_secrets, wanting) if wanting else {}
+        ready: list[tuple[OpenOperation, TaskFor]] = []
+        for each, wanted in asked:
+            sealed = kept.get(_uuid(each))
+            if sealed is not None:
+                name = tasks.secrets_name(wanted.instance_uuid, wanted.task.number)
+                try:
+                    sealed = self._vault.seal(cell_uuid, name, self._vault.open(_uuid(each), sealed))
+                except errors.Misconfigured as error:
+                    self._complaints(f"secrets {_uuid(each)}", logging.ERROR, "operation %s waits: %s", _uuid(each), error)
+                    continue
+            ready.append((each, msgspec.structs.replace(wanted, sealed=sealed)))
+        return ready
 
     def _ask_cell(self, cell: Cell, asked: Sequence[tuple[OpenOperation, TaskFor]]) -> None:
         wanted = [each for _, each in asked]
@@ -220,7 +246,7 @@ def _task(each: OpenOperation, body: Body) -> Task:
     if operation.state is OperationState.TASK:
         kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
         image_id = operation.uuid if kind is TaskKind.SNAPSHOT else operation.args.image_id
-        args = TaskArgs(hard=operation.args.hard, image_id=image_id)
+        args = TaskArgs(hard=operation.args.hard, image_id=image_id, drive=operation.args.drive)
     elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
         kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
     elif operation.state is OperationState.SENDING:

@@ -1,4 +1,4 @@
-"""Release the secrets of builds that were just accepted: agents get them with the verdicts, and in no other way."""
+"""Release the secrets of builds and tasks that were just granted: agents get them with the verdicts, and in no other way."""
 
 from __future__ import annotations
 

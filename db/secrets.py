@@ -28,7 +28,7 @@ UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
 
 
 class Kept(Object, frozen=True, kw_only=True):
-    """The batch of one instance, and its sealed secrets if they are still there."""
+    """The batch of one instance, and its sealed secrets if they are still there. Of a task: the name that they are sealed under."""
 
     batch_id: str
     sealed: str | None

@@ -241,6 +241,9 @@ def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
     return Change(row=msgspec.structs.replace(row, version=max(row.version, seen) + 1), event=event)
 
 
+NO_NEW_DRIVE = "The host's agent is of an older release and cannot make a new config drive. The guest is as it was."
+"""Why a rebuild fails that gives its guest secrets or another key."""
+
 INTERRUPTED = "The host's agent was restarted during the task. How far it came is not known: do it again if it is still wanted."
 
 
@@ -266,13 +269,15 @@ def begin(
     task: Task | None,
     *,
     restores: bool = False,
+    makes_drive: bool = True,
 ) -> Outcome:
     """An agent asks whether to carry out the task in force. ``task``: as stored; None: it is over.
 
     Granted again to the same agent start, and a task that may be repeated also to a later one. For any other task nobody knows how
     far the earlier start came: it fails. A task that is over is refused, because a late order must not repeat it. ``restores``: the
     agent asks whether to bring back the power of a task that is over, because its host has lost it. After a task that failed only a
-    guest that is to be on is brought back: nobody knows what the others are.
+    guest that is to be on is brought back: nobody knows what the others are. ``makes_drive``: it can make the guest a new config
+    drive. A rebuild that changes the drive fails if it cannot.
     """
     if not _is_task_of(row, host, fence, attempt, number):
         return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
@@ -283,6 +288,8 @@ def begin(
         return Refused(reason=str(row.task_state), done=True)
     if row.task_state is TaskState.RUNNING and task.kind.once:
         return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=INTERRUPTED)
+    if task.args.drive and not makes_drive:
+        return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=NO_NEW_DRIVE)
     return _next(row, task_state=TaskState.RUNNING)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from objects.base import Object
-from objects.task import Power, TaskKind
+from objects.task import DriveChanges, Power, TaskKind
 
 
 class OperationKind(enum.StrEnum):
@@ -84,7 +84,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
     ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
     or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
-    resized one does.
+    resized one does. ``drive``: of a rebuild.
     """
 
     hard: bool = False
@@ -96,6 +96,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     any_zone: bool = False
     stopped: bool = False
     verify: bool = False
+    drive: DriveChanges = DriveChanges()
 
 
 class Operation(Object, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ KEY_BYTES = 32
 
 
 class Content(Object, frozen=True, kw_only=True):
-    """The encrypted content. It names its batch, so a sealed text copied into another batch's row is useless there."""
+    """The encrypted content. It names its batch, operation or task, so a sealed text copied into another's row is useless there."""
 
     batch_id: str
     secrets: BootSecrets
@@ -58,7 +58,10 @@ class Vault:
         return any(scope is None for scope, _ in self._keys)
 
     def seal(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
-        """The secrets of a batch as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope."""
+        """The secrets as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope.
+
+        ``batch_id``: whose they are. A rebuild gives the name of its operation or task.
+        """
         fernet = self._fernet(scope)
         if fernet is None:
             raise errors.Misconfigured(
@@ -79,11 +82,11 @@ class Vault:
             content = stored.load(fernet.decrypt(token), Content)
         except (InvalidToken, ValueError):
             raise errors.Misconfigured(
-                f"{OPTION}: no key decrypts the user data and password of batch {batch_id}, encrypted for scope {scope[:40]!r}: "
-                "add the key that encrypted them, as a master key or as the key of the scope."
+                f"{OPTION}: no key decrypts the user data and password of batch, operation or task {batch_id}, "
+                f"encrypted for scope {scope[:40]!r}: add the key that encrypted them, as a master key or as the key of the scope."
             ) from None
         if content.batch_id != batch_id:
-            raise errors.Misconfigured(f"The stored secrets of batch {batch_id} were encrypted for another batch.")
+            raise errors.Misconfigured(f"The stored secrets of {batch_id} were encrypted for another batch, operation or task.")
         return content.secrets
 
     def keys_of(self, scope: str) -> list[str]:

@@ -39,7 +39,8 @@ class NewOperation(Object, frozen=True, kw_only=True):
     ``body_uuid``: the body that the caller has judged; None: any. If another one is the server by now, its host may be a live one.
     ``scope``: the project that the server must belong to; None: any. ``overrides_lock``: whether the caller may change a locked
     server. ``flavor``: of a resize. ``twin_uuid``, ``batch_id``: new uuids for the twin of a move, and for its request.
-    ``destination_cell``: the cell of the host asked for, if any. ``limits``: the default limits of projects.
+    ``destination_cell``: the cell of the host asked for, if any. ``limits``: the default limits of projects. ``sealed``: the sealed
+    secrets of a rebuild, if it has any.
     """
 
     uuid: str
@@ -57,6 +58,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     batch_id: str | None = None
     destination_cell: str | None = None
     limits: QuotaLimits = QuotaLimits()
+    sealed: str | None = None
 
 
 def accept(tx: ApiTransaction, asked: NewOperation, now: float) -> Operation:
@@ -82,6 +84,7 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
         sized = _accept_moves(tx, moves, bodies, now)
         accepted = [sized.get(each.uuid, each) for each in accepted]
     store(tx, accepted)
+    operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None})
     return accepted
 
 
@@ -238,6 +241,7 @@ _INSERT_SPEC, _INSERT_REQUEST, _INSERT_MAPPING = (sa.insert(each) for each in (r
 COPIED = (
     "project_id", "user_id", "name", "launch_index", "created_at", "locked_by", "locked_reason", "description", "metadata", "tags",
     "user_version", "hostname", "access_ip_v4", "access_ip_v6", "auto_disk_config",
+    "key_name", "public_key",
 )  # fmt: skip
 """Columns of the source's mapping that its twin has too, so that lists show it in the same place and with the same texts."""
 _COPY = sa.select(instance_mappings.c.instance_uuid, *(instance_mappings.c[name] for name in COPIED)).where(
@@ -351,9 +355,10 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
 
 
 def current(spec: RequestSpec, server: Server) -> RequestSpec:
-    """The spec with the image of the last rebuild, and with the hostname that the server has now."""
+    """The spec with the image of the last rebuild, and with the hostname and the key that the server has now."""
     image = spec.image if server.image_id is None else Image(id=server.image_id)
-    properties = msgspec.structs.replace(spec.properties, hostname=server.hostname or spec.properties.hostname)
+    now = server.properties(spec.properties)
+    properties = msgspec.structs.replace(spec.properties, hostname=now.hostname, key_name=now.key_name, public_key=now.public_key)
     return msgspec.structs.replace(spec, image=image, properties=properties)
 
 

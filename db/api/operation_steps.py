@@ -321,6 +321,7 @@ def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """Tasks past their deadlines: what the users had wanted before is written under higher numbers."""
     locked = operations.lock(tx, uuids, (State.TASK,))
     _set(tx, locked.operations, State.STARTING, now)
+    operations.erase_secrets(tx, [each.operation.uuid for each in locked.operations])
     why = "The host did not carry it out in time."
     _each(tx, _FAULT, [{"op": each.operation.uuid, "why": why} for each in locked.operations])
     return Stepped(operations=locked.operations)

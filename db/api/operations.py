@@ -6,7 +6,7 @@ guards. Every writer locks in this order: build requests, mappings, operations, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -76,19 +76,19 @@ _BY_UUID = by_index(
     instance_mappings,
 )
 _LOCK_BODIES = by_index(_BY_UUID.with_for_update(), instance_mappings)
-_OF_UUIDS = sa.select(operations).where(operations.c.uuid.in_(dialect.uuids())).order_by(operations.c.uuid)
+_COLUMNS = tuple(column for column in operations.c if column is not operations.c.sealed)
+"""What is read of operations: all but their secrets."""
+_OF_UUIDS = sa.select(*_COLUMNS).where(operations.c.uuid.in_(dialect.uuids())).order_by(operations.c.uuid)
 _LOCK = by_index(_OF_UUIDS.with_for_update(), operations)
 _OPEN = (
-    sa.select(operations)
+    sa.select(*_COLUMNS)
     .where(operations.c.open_for > sa.bindparam("after"))
     .order_by(operations.c.open_for)
     .limit(sa.bindparam("limit"))
 )
-_OPEN_FOR = sa.select(operations).where(operations.c.open_for.in_(dialect.uuids()))
-_OF_TWINS = sa.select(operations).where(operations.c.twin_uuid.in_(dialect.uuids()), operations.c.open_for.is_not(None))
-_OF_SERVER = (
-    sa.select(operations).where(operations.c.server_uuid == sa.bindparam("server")).order_by(operations.c.created_at.desc())
-)
+_OPEN_FOR = sa.select(*_COLUMNS).where(operations.c.open_for.in_(dialect.uuids()))
+_OF_TWINS = sa.select(*_COLUMNS).where(operations.c.twin_uuid.in_(dialect.uuids()), operations.c.open_for.is_not(None))
+_OF_SERVER = sa.select(*_COLUMNS).where(operations.c.server_uuid == sa.bindparam("server")).order_by(operations.c.created_at.desc())
 
 
 def operation_of(row: sa.Row[Any]) -> Operation:
@@ -271,7 +271,7 @@ def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
             instance_mappings.c.instance_uuid.in_([of.source_uuid, of.twin_uuid]), instance_mappings.c.cell_uuid == query.cell_uuid
         )
         conditions.append(in_cell.exists())
-    statement = sa.select(operations).where(*conditions).order_by(of.created_at.desc(), of.uuid).limit(query.limit)
+    statement = sa.select(*_COLUMNS).where(*conditions).order_by(of.created_at.desc(), of.uuid).limit(query.limit)
     return [operation_of(row) for row in tx.execute(statement)]
 
 
@@ -299,6 +299,32 @@ def lately_given_up(tx: ApiTransaction, servers: Collection[str], kind: Operatio
         some = {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "kind": kind, "since": since}
         found.update(tx.execute(_FAILED, some).scalars())
     return found
+
+
+# -- secrets of rebuilds --------------------------------------------------------------------------------------------------------
+
+_KEEP = sa.update(operations).where(operations.c.uuid == sa.bindparam("op")).values(sealed=sa.bindparam("text"))
+_KEPT = sa.select(operations.c.uuid, operations.c.sealed).where(
+    operations.c.uuid.in_(dialect.uuids()), operations.c.sealed.is_not(None)
+)
+_ERASE = by_index(sa.update(operations).where(operations.c.uuid.in_(dialect.uuids())).values(sealed=sa.null()), operations)
+
+
+def keep_secrets(tx: ApiTransaction, sealed: Mapping[str, str]) -> None:
+    """Store the sealed secrets of these operations, which the transaction has accepted. They are erased with the task's end."""
+    if sealed:
+        tx.execute(_KEEP, [{"op": uuid, "text": text} for uuid, text in sealed.items()])
+
+
+def kept_secrets(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, str]:
+    """The sealed secrets of those of these operations that have some, by operation."""
+    return {row.uuid: row.sealed for row in tx.execute(_KEPT, {"uuids": list(uuids)})}
+
+
+def erase_secrets(tx: ApiTransaction, uuids: Sequence[str]) -> None:
+    """Erase what is kept for these operations, whose tasks are not asked for any more."""
+    if uuids:
+        tx.execute(_ERASE, {"uuids": list(uuids)})
 
 
 # -- locking -------------------------------------------------------------------------------------------------------------------
@@ -338,6 +364,7 @@ _END = by_index(
         state=OperationState.ENDED,
         open_for=sa.null(),
         outcome=sa.bindparam("how"),
+        sealed=sa.null(),
         ended_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
     ),

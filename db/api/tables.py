@@ -287,6 +287,8 @@ instance_mappings = table(
     sa.Column("access_ip_v4", Name),
     sa.Column("access_ip_v6", Name),
     sa.Column("auto_disk_config", sa.Boolean),
+    sa.Column("key_name", Name),  # of its last rebuild that named one; empty: none; NULL: as in the spec
+    sa.Column("public_key", sa.Text),
     sa.Column("user_version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
     sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
@@ -321,6 +323,7 @@ operations = table(
     sa.Column("ended_at", Time),
     sa.Column("outcome", sa.String(16)),  # done | failed | given-up | reverted | deleted
     sa.Column("fault", sa.Text),
+    sa.Column("sealed", Sealed),  # BootSecrets of a rebuild, for scope "api"; erased with the end of its task
     sa.Index("ix_operations_twin_uuid", "twin_uuid"),
     sa.Index("ix_operations_server", "server_uuid", "created_at"),
     sa.Index("ix_operations_ended_at", "ended_at"),

@@ -69,6 +69,7 @@ tasks = table(
     sa.Column("builder", Name),  # the start of the agent that was granted it; NULL: none yet
     sa.Column("request_id", Name, nullable=False),
     sa.Column("sent_at", Time, nullable=False, index=True),  # when its order was last sent
+    sa.Column("sealed", Sealed),  # BootSecrets of a rebuild, for this cell's scope
 )
 
 build_secrets = table(

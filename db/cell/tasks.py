@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from db.cell import instances
 from db.cell.tables import instances as rows
 from db.cell.tables import tasks
+from db.secrets import Kept
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
@@ -20,18 +21,24 @@ from objects.instance import State
 from objects.lifecycle import Change, Outcome
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 
-_ORDER = Upsert(tasks, key=["instance_uuid"], replaced=("number", "kind", "args", "builder", "request_id", "sent_at"))
+_ORDER = Upsert(tasks, key=["instance_uuid"], replaced=("number", "kind", "args", "builder", "request_id", "sent_at", "sealed"))
 _FORGET = KeyedDelete(tasks.c.instance_uuid, returning=[tasks.c.instance_uuid])
-_OF = sa.select(tasks, rows.c.power).join(rows, rows.c.uuid == tasks.c.instance_uuid)
+_COLUMNS = tuple(column for column in tasks.c if column is not tasks.c.sealed)
+"""What is read of tasks: all but their secrets."""
+_OF = sa.select(*_COLUMNS, rows.c.power).join(rows, rows.c.uuid == tasks.c.instance_uuid)
 _ONE = _OF.where(tasks.c.instance_uuid == sa.bindparam("uuid"))
+_KEPT = sa.select(tasks.c.instance_uuid, tasks.c.number, tasks.c.sealed).where(
+    tasks.c.instance_uuid.in_(dialect.uuids()), tasks.c.sealed.is_not(None)
+)
 _GRANT = sa.update(tasks).where(tasks.c.instance_uuid == sa.bindparam("uuid")).values(builder=sa.bindparam("to"))
 
 
 class TaskFor(Object, frozen=True, kw_only=True):
-    """A task that the API level asks of an instance."""
+    """A task that the API level asks of an instance. ``sealed``: its secrets under the name ``secrets_name``, if it has any."""
 
     instance_uuid: str
     task: Task
+    sealed: str | None = None
 
 
 class DueTask(Object, frozen=True, kw_only=True):
@@ -47,13 +54,14 @@ def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, 
     wanted = {each.instance_uuid: each.task for each in asked}
     outcomes = instances.carry_out(tx, wanted, lambda row: lifecycle.ask(row, wanted[row.uuid].number, wanted[row.uuid].power), now)
     taken = [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
-    _ORDER(tx, [_row(uuid, wanted[uuid], now) for uuid in taken])
+    sealed = {each.instance_uuid: each.sealed for each in asked}
+    _ORDER(tx, [_row(uuid, wanted[uuid], sealed[uuid], now) for uuid in taken])
     instances.tell(tx, outcomes.values(), now)
     return outcomes
 
 
-def _row(uuid: str, task: Task, now: float) -> dict[str, Any]:
-    values = {"number": task.number, "kind": task.kind, "args": stored.dump(task.args), "builder": None}
+def _row(uuid: str, task: Task, sealed: str | None, now: float) -> dict[str, Any]:
+    values = {"number": task.number, "kind": task.kind, "args": stored.dump(task.args), "builder": None, "sealed": sealed}
     return {"instance_uuid": uuid, "request_id": task.request_id, "sent_at": now} | values
 
 
@@ -73,6 +81,17 @@ def of(tx: CellTransaction, uuid: str) -> Task | None:
     )
 
 
+def secrets_name(uuid: str, number: int) -> str:
+    """The name that the secrets of a task are sealed under, so that they are of no use in another task's row."""
+    return f"{uuid}:{number}"
+
+
+def secrets_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, Kept]:
+    """The sealed secrets of the tasks of these instances that are not over, by instance, of those that have some."""
+    found = tx.execute(_KEPT, {"uuids": sorted(uuids)})
+    return {row.instance_uuid: Kept(batch_id=secrets_name(row.instance_uuid, row.number), sealed=row.sealed) for row in found}
+
+
 def granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
     """Note the agent start that each of these tasks was granted to, by instance uuid."""
     for uuid, builder in sorted(builders.items()):
@@ -86,7 +105,7 @@ def over(tx: CellTransaction, uuids: Iterable[str]) -> None:
 
 _I = rows.c
 _DUE = (
-    sa.select(tasks, _I.host, _I.fence, _I.attempt, _I.state, _I.power, _I.task_number, _I.task_state)
+    sa.select(*_COLUMNS, _I.host, _I.fence, _I.attempt, _I.state, _I.power, _I.task_number, _I.task_state)
     .select_from(tasks.outerjoin(rows, rows.c.uuid == tasks.c.instance_uuid))
     .order_by(tasks.c.sent_at)
 )

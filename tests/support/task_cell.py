@@ -11,6 +11,7 @@ from pathlib import Path
 from compute.disks import Disk, read_disk
 from conductor.cell_conductor import CellConductor
 from conductor.orders import send_tasks
+from conductor.release import Release
 from db.cell import instances, tasks
 from db.cell.tasks import TaskFor
 from objects import errors
@@ -21,6 +22,7 @@ from objects.lifecycle import Change
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
 from rpc.cell_conductor import serve
 from service.periodic import wait_until
+from service.vault import Vault
 from tests.support.agents import Agents
 from tests.support.cell_site import CONTEXT, Site
 from tests.support.ground import Ground
@@ -36,13 +38,17 @@ SOFT, HARD = TaskArgs(), TaskArgs(hard=True)
 class ListeningConductor(CellConductor):
     """Keeps what it is told, and can lose answers after the reports have taken effect."""
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.database, site.sender)
+    def __init__(self, site: Site, vault: Vault | None = None) -> None:
+        super().__init__(site.database, site.sender, vault)
         self.reports: list[Report] = []
         self.loses: ReportKind | None = None
         """The answer to the next report of this kind is lost."""
         self.before_begin: Callable[[], object] | None = None
         """Called once before the next question of an agent about a task takes effect."""
+
+    def use(self, vault: Vault) -> None:
+        """As after a restart with these keys."""
+        self._release = Release(vault)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         if self.before_begin is not None and ReportKind.BEGIN in {report.kind for report in reports}:
@@ -59,10 +65,10 @@ class ListeningConductor(CellConductor):
 class TaskCell:
     """The cell's rows, bus and conductor are real, and so are the agents."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, vault: Vault | None = None) -> None:
         self.path = path / "hosts"
         self.site = Site(Ground("lite", path, embedded=True))
-        self.conductor = ListeningConductor(self.site)
+        self.conductor = ListeningConductor(self.site, vault)
         self.agents = Agents(self.site.bus, self.path)
         self.numbers = itertools.count(4, 4)
         self.send_orders = True
@@ -85,11 +91,22 @@ class TaskCell:
         return one
 
     def ask(
-        self, one: str, power: Power, kind: TaskKind = TaskKind.POWER, *, args: TaskArgs = SOFT, number: int | None = None
+        self,
+        one: str,
+        power: Power,
+        kind: TaskKind = TaskKind.POWER,
+        *,
+        args: TaskArgs = SOFT,
+        number: int | None = None,
+        seal: Callable[[str], str] | None = None,
     ) -> bool:
-        """As the API level does: the row first, then the order. Return whether the row took the task."""
+        """As the API level does: the row first, then the order. Return whether the row took the task.
+
+        ``seal``: seals its secrets under the name given.
+        """
         task = Task(number=number or next(self.numbers), kind=kind, power=power, args=args, request_id="req-task")
-        asked = [TaskFor(instance_uuid=one, task=task)]
+        sealed = seal(tasks.secrets_name(one, task.number)) if seal is not None else None
+        asked = [TaskFor(instance_uuid=one, task=task, sealed=sealed)]
         outcomes = self.site.database.write(tasks.ask, asked, time.time())
         if self.send_orders:
             self.send(one)

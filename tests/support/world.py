@@ -45,6 +45,7 @@ from scheduler.main import SchedulerService
 from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
 from service.rate_limited_log import RateLimitedLog
+from service.vault import Vault
 from tests.support import fleet
 from tests.support.agents import Agents
 from tests.support.closing import Closing
@@ -125,6 +126,8 @@ class World:
         self.agents = {name: Agents(self.bus(name), self.folder.path / "hosts") for name in hosts}
         self.closing.services += [agents.stop for agents in self.agents.values()]
         self.conductors: list[Conductor] = []
+        self.vault = Vault()
+        """The keys of services that are started."""
 
     def begin(self) -> None:
         """Hosts appear and are mapped, and the scheduler starts."""
@@ -222,7 +225,7 @@ class World:
 
     def start_conductor(self, settings: ConductorSettings | None = None) -> None:
         conductor = self.conductor("service")
-        service = SuperConductorService(settings or self.quick, conductor.registry, conductor.database, conductor.bus)
+        service = SuperConductorService(settings or self.quick, conductor.registry, conductor.database, conductor.bus, self.vault)
         service.start()
         self.closing.services.append(service.stop)
 
@@ -233,7 +236,7 @@ class World:
 
     def start_cells(self, settings: ConductorSettings | None = None) -> None:
         for name in self.cells:
-            service = CellConductorService(settings or self.quick, name, self.databases[name], self.buses[name])
+            service = CellConductorService(settings or self.quick, name, self.databases[name], self.buses[name], self.vault)
             service.start()
             self.closing.services.append(service.stop)
 

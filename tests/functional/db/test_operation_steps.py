@@ -15,7 +15,7 @@ from db.sql.engine import Database
 from objects import errors
 from objects.feed import EventKind
 from objects.flavor import Flavor
-from objects.operation import OperationArgs, OperationKind, OperationState, Outcome
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
 from objects.quota import QuotaLimits, QuotaUsage
 from objects.task import Power, TaskState
 from service import metrics
@@ -113,6 +113,42 @@ def test_a_task_past_its_deadline_writes_back_what_was_wanted_before(moves: Move
     moves.tell(server, EventKind.TASK, power=Power.ON, task_number=stop.number + 3, task_state=TaskState.ORDERED)
     moves.step("finish", stop)
     assert moves.state(stop) == ("ended", Outcome.GIVEN_UP)
+
+
+# -- secrets of rebuilds ---------------------------------------------------------------------------------------------------------
+
+
+def kept(moves: Moves, operation: Operation) -> str | None:
+    return moves.database.read(operations.kept_secrets, [operation.uuid]).get(operation.uuid)
+
+
+@pytest.mark.parametrize("state", [TaskState.DONE, TaskState.FAILED])
+def test_the_secrets_of_a_rebuild_are_erased_with_the_end_of_its_task(moves: Moves, state: TaskState) -> None:
+    server, other = moves.active(), moves.active()
+    rebuild = moves.accept(server, OperationKind.REBUILD, sealed="api:sealed")
+    beside = moves.accept(other, OperationKind.REBUILD, sealed="api:other")
+    moves.tell(server, EventKind.TASK, task_number=rebuild.number, task_state=TaskState.RUNNING)
+    moves.step("finish", rebuild)
+    assert kept(moves, rebuild) == "api:sealed"
+    moves.tell(server, EventKind.TASK, task_number=rebuild.number, task_state=state)
+    moves.step("finish", rebuild)
+    assert (kept(moves, rebuild), kept(moves, beside)) == (None, "api:other")
+    delete(moves, other)
+    assert kept(moves, beside) is None
+
+
+def test_the_secrets_of_a_rebuild_are_erased_when_it_times_out(moves: Moves) -> None:
+    rebuild = moves.accept(moves.active(), OperationKind.REBUILD, sealed="api:sealed")
+    moves.step("time_out", rebuild)
+    assert moves.state(rebuild) == ("starting", None)
+    assert kept(moves, rebuild) is None
+
+
+def test_an_evacuation_erases_the_secrets_of_the_rebuild_that_it_ends(moves: Moves) -> None:
+    server = moves.active()
+    rebuild = moves.accept(server, OperationKind.REBUILD, sealed="api:sealed")
+    moves.accept(server, OperationKind.EVACUATE)
+    assert kept(moves, rebuild) is None
 
 
 # -- moves -----------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
 from objects.selection import Selection
-from objects.task import Power, Task, TaskKind, TaskState
+from objects.task import DriveChanges, Power, Task, TaskArgs, TaskKind, TaskState
 
 UUID = "6a3c34ac-0cb5-4fb5-b0bf-b2e3e8a9ad3a"
 HOST_FAULT = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=1.0)
@@ -340,6 +340,17 @@ def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKin
     refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:a", task), done=True)
     after = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row
     assert after.task_state is (TaskState.FAILED if kind.once else TaskState.RUNNING)
+
+
+@pytest.mark.parametrize("drive", [DriveChanges(has_secrets=True), DriveChanges(key_name=""), DriveChanges(removes_user_data=True)])
+def test_a_rebuild_fails_where_the_agent_would_ignore_what_it_changes(drive: DriveChanges) -> None:
+    current, task = at_task(TaskState.ORDERED, TaskKind.REBUILD)
+    assert changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False)).row.task_state is TaskState.RUNNING
+    task = msgspec.structs.replace(task, args=TaskArgs(drive=drive))
+    assert changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row.task_state is TaskState.RUNNING
+    failed = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False))
+    assert (failed.row.task_state, failed.event) == (TaskState.FAILED, EventKind.TASK)
+    assert "older release" in (failed.row.task_fault or "")
 
 
 def a_stop(current: Instance, host: str = "h1", fence: int = 3, attempt: int = 1, builder: str = "b", number: int = 4) -> Outcome:
