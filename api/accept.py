@@ -16,10 +16,11 @@ from api.call import Call
 from api.catalog import Catalog
 from api.create import CreateBody, ServerBody
 from api.idempotency import ClientKey
+from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from db import secrets
-from db.api import builds, host_mappings, keypairs
+from db.api import builds, host_mappings
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -114,7 +115,7 @@ class Acceptor:
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
         if server.personality:
-            create.check_personality(server, self._limits.of(call.context.project_id))
+            create.check_personality(server.personality, self._limits.of(call.context.project_id))
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
         given = self._boot_secrets.given(server)
@@ -181,20 +182,14 @@ class Acceptor:
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
             properties=create.properties(
-                server, self._public_key(call, server.key_name), self._limits.of(context.project_id)["metadata_items"]
+                server, self._key(call, server.key_name), self._limits.of(context.project_id)["metadata_items"]
             ),
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,
         )
 
-    def _public_key(self, call: Call, name: str | None) -> str | None:
-        """The text of the caller's key of this name. A later change of the key pair does not change the server."""
-        if name is None:
-            return None
-        found = self._database.read(keypairs.public_key, call.context.user_id, name)
-        if found is None:
-            raise errors.Invalid("server.key_name: Invalid key_name provided.")
-        return found
+    def _key(self, call: Call, name: str | None) -> str | None:
+        return public_key(self._database, call, name, "server") if name is not None else None
 
     def flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
         """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import string
+from typing import Any
 
 import msgspec
 
@@ -38,22 +39,28 @@ class BootSecretsPolicy:
         """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
         errors.Invalid if secrets are given and there is no master key.
         """
-        asked = create.secrets(server)
+        return self._completed(create.secrets(server), "server", told=not schemas.BOOLEANS[server.return_reservation_id])
+
+    def given_again(self, value: dict[str, Any]) -> BootSecrets:
+        """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
+        return self._completed(create.secrets_of_rebuild(value), "rebuild")
+
+    def _completed(self, asked: BootSecrets, of: str, *, told: bool = True) -> BootSecrets:
+        """``of``: what of the body has them. ``told``: the answer can return a password."""
         if not self._vault.sealing:
             if asked:
                 field = "user_data" if asked.user_data is not None else "personality" if asked.files else "adminPass"
                 raise errors.Invalid(
-                    f"server.{field}: is refused, because this service could only store it unencrypted: "
+                    f"{of}.{field}: is refused, because this service could only store it unencrypted: "
                     f"its operator has to configure {OPTION}"
                 )
             return asked
-        told = self._settings.enable_instance_password and not schemas.BOOLEANS[server.return_reservation_id]
-        if asked.admin_pass is None and told:
+        if asked.admin_pass is None and told and self._settings.enable_instance_password:
             return msgspec.structs.replace(asked, admin_pass=new_password())
         return asked
 
     def seal(self, batch_id: str, given: BootSecrets) -> str | None:
-        """The sealed secrets for the API database; None if there are none."""
+        """The sealed secrets for the API database; None if there are none. ``batch_id``: or the UUID of an operation."""
         return self._vault.seal(API, batch_id, given) if given else None
 
     def answered(self, given: BootSecrets) -> str | None:

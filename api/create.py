@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -215,15 +215,24 @@ def secrets(server: ServerBody) -> BootSecrets:
     return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=server.personality)
 
 
-def check_personality(server: ServerBody, limits: Mapping[str, int]) -> None:
-    """``limits``: those of the project, by the names of quotas; -1: none. Raises errors.Forbidden for more or larger files."""
+def secrets_of_rebuild(value: dict[str, Any]) -> BootSecrets:
+    """The same of the value of a ``rebuild``, which was validated by its schema before."""
+    files = typed.convert(value.get("personality", []), tuple[InjectedFile, ...])
+    return BootSecrets(user_data=value.get("user_data") or None, admin_pass=value.get("adminPass"), files=files)
+
+
+def check_personality(files: Sequence[InjectedFile], limits: Mapping[str, int], of: str = "server") -> None:
+    """``limits``: those of the project, by the names of quotas; -1: none. ``of``: what of the body has them.
+
+    Raises errors.Forbidden for more or larger files.
+    """
 
     def refuse(name: str, found: int, what: str) -> None:
         if 0 <= limits[name] < found:
-            raise errors.Forbidden(f"server.personality: Personality {what} limit exceeded: at most {limits[name]}")
+            raise errors.Forbidden(f"{of}.personality: Personality {what} limit exceeded: at most {limits[name]}")
 
-    refuse("injected_files", len(server.personality), "file")
-    for file in server.personality:
+    refuse("injected_files", len(files), "file")
+    for file in files:
         refuse("injected_file_path_bytes", len(file.path.encode()), "file path")
         refuse("injected_file_content_bytes", len(base64.b64decode(file.contents)), "file content")
 

@@ -94,6 +94,17 @@ class KeyPairs:
         resp.status = 204 if call.has(Since.KEYPAIR_TYPES) else 202
 
 
+def public_key(database: ApiDatabase, call: Call, name: str, of: str) -> str:
+    """The text of the caller's key of this name. A later change of the key pair does not change the server.
+
+    ``of``: what of the body names it. Raises errors.Invalid for an unknown one.
+    """
+    found = database.read(keypairs.public_key, call.context.user_id, name)
+    if found is None:
+        raise errors.Invalid(f"{of}.key_name: Invalid key_name provided.")
+    return found
+
+
 def _entry(pair: KeyPair, call: Call) -> dict[str, Any]:
     return {"keypair": _fields(pair, call)}
 

@@ -6,12 +6,14 @@ import logging
 import uuid
 
 from api import policies
+from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.catalog import Catalog
 from api.catch_up import CatchUp
 from api.doorbell import Doorbell
 from api.finding import missing
 from api.hosts import HostWatch
+from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from api.validation import is_uuid
@@ -28,6 +30,7 @@ from objects.flavor import Flavor
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.process import AGENT_BINARY
+from objects.spec import BootSecrets
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class Operations:
         limits: LimitsInForce,
         watch: HostWatch,
         doorbell: Doorbell,
+        boot_secrets: BootSecretsPolicy,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
@@ -58,6 +62,7 @@ class Operations:
         self._limits = limits
         self._watch = watch
         self._doorbell = doorbell
+        self._boot_secrets = boot_secrets
         self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
 
     def accept(
@@ -68,8 +73,9 @@ class Operations:
         args: OperationArgs = NOTHING,
         flavor: Flavor | None = None,
         decide: Decide | None = None,
+        secrets: BootSecrets | None = None,
     ) -> Operation:
-        """Store the operation, and with it the edit that ``decide`` makes.
+        """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of a rebuild, sealed.
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
@@ -81,8 +87,9 @@ class Operations:
         is_long = kind.moves or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
         now = self._database.now()
+        operation_uuid = str(uuid.uuid4())
         asked = NewOperation(
-            uuid=str(uuid.uuid4()),
+            uuid=operation_uuid,
             server_uuid=server_id,
             kind=kind,
             scope=call.scope,
@@ -98,6 +105,7 @@ class Operations:
             batch_id=call.context.request_id.removeprefix("req-") if kind.moves else None,
             destination_cell=destination_cell,
             limits=self._limits.of_servers(),
+            sealed=self._boot_secrets.seal(operation_uuid, secrets) if secrets else None,
         )
         operation = self._database.write(_accept, asked, decide, now)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)
@@ -177,9 +185,13 @@ class Operations:
         if deleted.bodies:
             self._doorbell.deleted(call.context, deleted.bodies)
 
-    def metadata_limit(self, call: Call) -> int:
-        """Items of metadata that a server of the caller's project may have."""
-        return self._limits.of(call.context.project_id)["metadata_items"]
+    def limits(self, call: Call) -> dict[str, int]:
+        """The limits of the caller's project, by the names of quotas; -1: none."""
+        return self._limits.of(call.context.project_id)
+
+    def public_key(self, call: Call, name: str) -> str:
+        """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""
+        return public_key(self._database, call, name, "rebuild")
 
     def flavor(self, call: Call, reference: str) -> Flavor:
         """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""

@@ -153,6 +153,9 @@ _FILE: Schema = {
     "additionalProperties": False,
 }
 """One file to be written in a guest."""
+_PERSONALITY: Schema = {"type": "array", "maxItems": 1000, "items": _FILE}
+_ADMIN_PASS: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
+_USER_DATA: Schema = {"type": "string", "format": "base64", "maxLength": 65535}
 
 
 def create(version: Version) -> Schema:
@@ -176,8 +179,8 @@ def create(version: Version) -> Schema:
         "max_count": _COUNT,
         "return_reservation_id": _BOOLEAN,
         "metadata": _METADATA,
-        "adminPass": {"type": "string", "minLength": 1, "maxLength": 255},
-        "user_data": {"type": "string", "format": "base64", "maxLength": 65535},
+        "adminPass": _ADMIN_PASS,
+        "user_data": _USER_DATA,
         "config_drive": _BOOLEAN,
         "key_name": _NAME,
         "security_groups": {"type": "array", "items": _object({"name": _NAME})},
@@ -185,7 +188,7 @@ def create(version: Version) -> Schema:
     } | _ACCESS
     required = ["name", "flavorRef"]
     if not Since.INJECTED_FILES_GONE.holds(version):
-        server["personality"] = {"type": "array", "maxItems": 1000, "items": _FILE}
+        server["personality"] = _PERSONALITY
     if Since.DESCRIPTION.holds(version):
         server["description"] = _DESCRIPTION
     if Since.TAGS_AT_CREATE.holds(version):
@@ -522,17 +525,20 @@ _REBUILD: dict[str, Schema] = {
     "preserve_ephemeral": _BOOLEAN,
     "name": _NAME,
     "metadata": _METADATA,
+    "adminPass": _ADMIN_PASS,
 } | _ACCESS
+_FILES = {"personality": _PERSONALITY}
 _REBUILD_DESCRIBED = _REBUILD | {"description": _DESCRIPTION}
 _REBUILD_WITH_KEY = _REBUILD_DESCRIBED | {"key_name": _NAME | {"type": ["string", "null"]}}
-_REBUILD_NEWER = _REBUILD_WITH_KEY | {"trusted_image_certificates": _NULL}
+_REBUILD_WITH_USER_DATA = _REBUILD_WITH_KEY | {"user_data": _USER_DATA | {"type": ["string", "null"]}}
+_REBUILD_NEWER = _REBUILD_WITH_USER_DATA | {"trusted_image_certificates": _NULL}
 REBUILD = _versions(
-    ((2, 1), _REBUILD),
-    (Since.DESCRIPTION.value, _REBUILD_DESCRIBED),
-    (Since.REBUILD_KEY.value, _REBUILD_WITH_KEY),
+    ((2, 1), _REBUILD | _FILES),
+    (Since.DESCRIPTION.value, _REBUILD_DESCRIBED | _FILES),
+    (Since.REBUILD_KEY.value, _REBUILD_WITH_KEY | _FILES),
+    (Since.INJECTED_FILES_GONE.value, _REBUILD_WITH_USER_DATA),
     (Since.CERTIFICATES.value, _REBUILD_NEWER),
     (Since.HOSTNAME.value, _REBUILD_NEWER | hostname(Since.HOSTNAME.value)),
     (Since.HOSTNAME_WITH_DOMAIN.value, _REBUILD_NEWER | hostname(Since.HOSTNAME_WITH_DOMAIN.value)),
     required=["imageRef"],
 )
-"""Without what its host would need to make a new config drive: user data, passwords and files."""

@@ -8,7 +8,8 @@ from typing import Any
 import falcon
 import msgspec
 
-from api import policies, schemas, server_view
+from api import create, policies, schemas, server_view
+from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.finding import Finder
 from api.hosts import HostWatch
@@ -22,7 +23,8 @@ from db.api.edits import Edit
 from objects import errors
 from objects.instance import Server
 from objects.operation import OperationArgs, OperationKind
-from objects.spec import ServerProperties
+from objects.spec import BootSecrets, ServerProperties
+from objects.task import DriveChanges
 
 Kind = OperationKind
 
@@ -40,10 +42,11 @@ _PLAIN = {
 class OperationActions:
     """Each answers 202 once the operation is stored, except where the Compute API has another status."""
 
-    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch) -> None:
+    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch, boot_secrets: BootSecretsPolicy) -> None:
         self._operations = operations
         self._finder = finder
         self._watch = watch
+        self._boot_secrets = boot_secrets
 
     def actions(self) -> tuple[ServerAction, ...]:
         special = (
@@ -85,15 +88,30 @@ class OperationActions:
         resp.status = 202
 
     def _rebuild(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
-        """Answers with the server, as it is shown."""
+        """Answers with the server, as it is shown, and with its new password."""
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
-        args = OperationArgs(image_id=value["imageRef"])
-        limit = self._operations.metadata_limit(call)
-        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=partial(_edit_of_rebuild, value, limit))
+        limits = self._operations.limits(call)
+        given = self._boot_secrets.given_again(value)
+        create.check_personality(given.files, limits, "rebuild")
+        drive = self._drive_changes(call, value, given)
+        args = OperationArgs(image_id=value["imageRef"], drive=drive)
+        decide = partial(_edit_of_rebuild, value, limits["metadata_items"], drive)
+        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=decide, secrets=given)
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.rebuilt(found.server, found.spec, call, status, found.ports, found.groups)}, 202)
+        document = server_view.rebuilt(found.server, found.spec, call, status, found.ports, found.groups)
+        password = self._boot_secrets.answered(given)
+        answer(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
+
+    def _drive_changes(self, call: Call, value: dict[str, Any], given: BootSecrets) -> DriveChanges:
+        """What the rebuild changes in the guest's config drive. Raises errors.Invalid for an unknown key pair."""
+        changes = DriveChanges(has_secrets=bool(given), removes_user_data="user_data" in value and not value["user_data"])
+        if "key_name" not in value:
+            return changes
+        name: str | None = value["key_name"]
+        key = self._operations.public_key(call, name) if name is not None else ""
+        return msgspec.structs.replace(changes, key_name=name or "", public_key=key)
 
     def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.confirm(call, server_id)
@@ -159,11 +177,13 @@ class OperationActions:
         resp.status = 202
 
 
-def _edit_of_rebuild(value: dict[str, Any], metadata_limit: int, server: Server, current: ServerProperties) -> Edit:
-    """What a rebuild changes of the server itself. Raises errors.Invalid for another key pair, and errors.Forbidden."""
-    if value.get("key_name", current.key_name) != current.key_name:
-        raise errors.Invalid("rebuild.key_name: the key pair of a server is not changed: give the one that it has, or none")
+def _edit_of_rebuild(
+    value: dict[str, Any], metadata_limit: int, drive: DriveChanges, server: Server, current: ServerProperties
+) -> Edit:
+    """What a rebuild changes of the server itself. Raises errors.Forbidden."""
     edit = keeping_hostname(edit_of(value), server, current)
+    if drive.key_name is not None:
+        edit = msgspec.structs.replace(edit, key_name=drive.key_name, public_key=drive.public_key)
     if "metadata" not in value:
         return edit
     return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"], metadata_limit))

@@ -141,8 +141,7 @@ def rebuilt(
     """The server in the answer to a rebuild."""
     document = changed(server, spec, call, host_status, own_ports, groups) | {"progress": 0}
     if call.has(Since.REBUILD_KEY):
-        asked = spec.properties if spec is not None else ServerProperties()
-        document["key_name"] = asked.key_name
+        document["key_name"] = server.properties(spec.properties if spec is not None else ServerProperties()).key_name
     if call.has(Since.INJECTED_FILES_GONE):
         document["user_data"] = None  # a secret: never shown
         document.pop("OS-EXT-SRV-ATTR:user_data", None)

@@ -174,6 +174,8 @@ class Server(Object, frozen=True, kw_only=True):
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
     auto_disk_config: bool | None = None
+    key_name: str | None = None
+    public_key: str | None = None
     image_id: str | None = None
     operation: Operation | None = None
 
@@ -188,7 +190,9 @@ class Server(Object, frozen=True, kw_only=True):
         return self.state == "shelved"
 
     def properties(self, asked: ServerProperties) -> ServerProperties:
-        """What was asked for at the boot, with the tenant's changes since. An empty description means that it was cleared."""
+        """What was asked for at the boot, with the tenant's changes since. An empty description or key name means that it was
+        cleared.
+        """
         return msgspec.structs.replace(
             asked,
             metadata=asked.metadata if self.metadata is None else self.metadata,
@@ -198,4 +202,6 @@ class Server(Object, frozen=True, kw_only=True):
             access_ip_v4=asked.access_ip_v4 if self.access_ip_v4 is None else self.access_ip_v4,
             access_ip_v6=asked.access_ip_v6 if self.access_ip_v6 is None else self.access_ip_v6,
             auto_disk_config=asked.auto_disk_config if self.auto_disk_config is None else self.auto_disk_config,
+            key_name=asked.key_name if self.key_name is None else self.key_name or None,
+            public_key=asked.public_key if self.key_name is None else self.public_key or None,
         )

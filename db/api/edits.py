@@ -31,7 +31,9 @@ OWNER, ADMIN = "owner", "admin"
 
 
 class Edit(Object, frozen=True, kw_only=True):
-    """The new values; UNSET: as it is. An empty ``description`` or ``access_ip`` clears it. ``locked_by`` None: nobody."""
+    """The new values; UNSET: as it is. An empty ``description``, ``access_ip`` or ``key_name`` clears it. ``public_key``: the text
+    of the new key. ``locked_by`` None: nobody.
+    """
 
     name: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -41,6 +43,8 @@ class Edit(Object, frozen=True, kw_only=True):
     access_ip_v4: str | UnsetType = UNSET
     access_ip_v6: str | UnsetType = UNSET
     auto_disk_config: bool | UnsetType = UNSET
+    key_name: str | UnsetType = UNSET
+    public_key: str | UnsetType = UNSET
     locked_by: str | UnsetType | None = UNSET
     locked_reason: str | UnsetType | None = UNSET
 

@@ -26,6 +26,7 @@ _SERVER = sa.func.coalesce(_C.server_uuid, _C.instance_uuid)
 """The uuid that users know."""
 
 _DESCRIPTION = spec_fields.description()
+_KEY_NAME = spec_fields.key_name()
 
 
 def _addresses(*, version: int) -> sa.ScalarSelect[Any]:
@@ -71,7 +72,7 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "uuid": _SERVER,
     "image_ref": _IMAGE,
     "instance_type_id": spec_fields.of_server(request_specs.c.flavor_id),
-    "key_name": spec_fields.of_server(request_specs.c.key_name),
+    "key_name": _KEY_NAME,
     "display_description": _DESCRIPTION,
     "locked_by": _C.locked_by,
     "locked": sa.case((_C.locked_by.is_not(None), 1), else_=0),
@@ -301,11 +302,12 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters on columns of the request spec, tags and metadata."""
-    of, asked = request_specs.c, spec_fields
-    equal = {of.flavor_id: query.flavor_id, of.key_name: query.key_name}
-    conditions: list[sa.ColumnElement[bool]] = [
-        asked.of_server(column) == value for column, value in equal.items() if value is not None
-    ]
+    asked = spec_fields
+    conditions: list[sa.ColumnElement[bool]] = []
+    if query.flavor_id is not None:
+        conditions.append(asked.of_server(request_specs.c.flavor_id) == query.flavor_id)
+    if query.key_name is not None:
+        conditions.append(_KEY_NAME.in_([query.key_name]))
     if query.image_id is not None:
         conditions.append(_IMAGE.in_([query.image_id]))
     if query.config_drive is not None:
@@ -381,6 +383,8 @@ def server_of(row: sa.Row[Any]) -> Server:
         access_ip_v4=row.access_ip_v4,
         access_ip_v6=row.access_ip_v6,
         auto_disk_config=row.auto_disk_config,
+        key_name=row.key_name,
+        public_key=row.public_key,
         image_id=row.image_id,
         batch_id=row.batch_id,
         project_id=row.project_id,

@@ -132,6 +132,12 @@ def description() -> sa.ColumnElement[str | None]:
     return sa.case((edited.is_(None), of_server(request_specs.c.description)), else_=sa.func.nullif(edited, ""))
 
 
+def key_name() -> sa.ColumnElement[str | None]:
+    """The name of the server's key pair: that of its last rebuild, of which an empty one counts as none, or of its request."""
+    edited = instance_mappings.c.key_name
+    return sa.case((edited.is_(None), of_server(request_specs.c.key_name)), else_=sa.func.nullif(edited, ""))
+
+
 def tagged(tags: Collection[str]) -> sa.ColumnElement[int]:
     """How many of these tags the server has. One subquery for all tags, because MariaDB joins at most 61 tables."""
     wanted = sorted(set(tags))

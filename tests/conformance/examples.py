@@ -322,7 +322,11 @@ def _live(asking: Asking) -> list[Any]:
 
 
 def _rebuild(asking: Asking) -> list[Any]:
-    return [{"imageRef": IMAGE}]
+    whole: dict[str, Any] = {"imageRef": IMAGE, "adminPass": "given-pass"}
+    whole |= {"key_name": asking.things.keypair} if asking.since(54) else {}
+    file = {"path": "/etc/motd", "contents": "aGVsbG8="}
+    whole |= {"user_data": "aGVsbG8="} if asking.since(57) else {"personality": [file]}
+    return [{"imageRef": IMAGE}, whole]
 
 
 def _unshelve(asking: Asking) -> list[Any]:

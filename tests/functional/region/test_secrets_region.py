@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from api.opts import ApiSettings
 from cli import key_file
 from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
-from compute.journal import Received, read_entries
+from compute.journal import Received, read_entries, received_by
 from compute.simulated import METADATA_KEY, journal_path
 from db.api.tables import request_secrets
 from db.cell.tables import build_secrets
@@ -135,6 +135,24 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
     assert failing in log
     holders = [p.name for p in tmp_path.rglob("*") if p.is_file() and keys[0].encode() in p.read_bytes()]
     assert holders == [key_file.NAME]
+
+
+def test_the_secrets_of_a_rebuild_reach_their_guest_and_are_readable_nowhere(tmp_path: Path, logged: Path) -> None:
+    with region(tmp_path, HOSTS) as cloud:
+        uuid = cloud.boot("web")
+        image_id = cloud.wait_for(uuid, "ACTIVE")["image"]["id"]
+        asked = {"rebuild": {"imageRef": image_id, "user_data": USER_DATA, "adminPass": PASSWORD}}
+        version = {"OpenStack-API-Version": "compute 2.57"}
+        answer = cloud.http.post(f"{cloud.all.endpoint}/servers/{uuid}/action", json=asked, headers=version)
+        assert (answer.status_code, answer.json()["server"]["adminPass"]) == (202, PASSWORD), answer.text
+        assert found(tmp_path) == {}, "while it is rebuilt"
+        cloud.wait_for(uuid, "ACTIVE")
+        entries = [entry for host in HOSTS for entry in read_entries(journal_path(str(tmp_path / "hosts"), host.name))]
+        digest = hashlib.sha256(USER_DATA.encode()).hexdigest()
+        assert received_by(entries)[uuid] == Received(user_data_sha256=digest, admin_pass_set=True)
+        assert found(tmp_path) == {}
+    assert found(tmp_path) == {}, "after the last words"
+    assert " DEBUG " in logged.read_text(), "it was listened to closely"
 
 
 def test_what_was_queued_is_built_with_its_secrets_after_a_restart(tmp_path: Path) -> None:
