@@ -261,7 +261,7 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.description:
         server["description"] = asked.description
     if asked.user_data:
-        server["user_data"] = _encoded(asked.user_data)
+        server["user_data"] = encoded(asked.user_data)
     if asked.key_name:
         server["key_name"] = asked.key_name
     if asked.config_drive:
@@ -287,7 +287,8 @@ def _under_way(servers: Sequence[dict[str, Any]], *, whole: bool) -> bool:
     return "BUILD" in statuses or (whole and len(statuses) > 1)
 
 
-def _encoded(path: Path) -> str:
+def encoded(path: Path) -> str:
+    """The content of a file of user data, as the API takes it. Raises errors.Invalid if it cannot be read."""
     try:
         return base64.b64encode(path.read_bytes()).decode()
     except OSError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from cli.http import ApiClient, HttpCommand
 from cli.references import flavor_named, image_id
-from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S
+from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S, encoded
 from objects import errors
 
 REFUSALS = (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid)
@@ -34,7 +35,8 @@ class _Action(HttpCommand):
             try:
                 uuid = client.find_server(reference)
                 with flavor_named(getattr(parsed_args, "flavor", "")):
-                    client.post(f"servers/{uuid}/action", {self.action: value})
+                    answer = client.post(f"servers/{uuid}/action", {self.action: value})
+                self.answered(reference, answer)
                 accepted.append(uuid)
             except REFUSALS as refusal:
                 self.status = 1
@@ -46,6 +48,9 @@ class _Action(HttpCommand):
     def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         """What the body says of the action."""
         return None
+
+    def answered(self, reference: str, answer: Any) -> None:
+        """What the API answers about one server."""
 
     def _wait(self, client: ApiClient, uuid: str) -> None:
         end = time.monotonic() + WAIT_TIMEOUT_S
@@ -163,9 +168,13 @@ class ServerUnshelve(_Action):
 
 
 class ServerRebuild(_Action):
-    """Give servers new disks from an image. What is on the old ones is lost.
+    """Give servers new disks from an image. What is on the old ones is lost. A server keeps its key and its user data.
 
-    Example: superconductor server rebuild web-1 --image 70a599e0-31e7-49b7-b260-868f441e862b --wait
+    A password that the API makes for a server is printed once.
+
+    Examples:
+      superconductor server rebuild web-1 --image 70a599e0-31e7-49b7-b260-868f441e862b --wait
+      superconductor server rebuild web-1 --image debian-12 --key-name new --user-data web.yaml
     """
 
     action = "rebuild"
@@ -173,9 +182,24 @@ class ServerRebuild(_Action):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--image", metavar="IMAGE", required=True, help="id or name of an image")
+        key = parser.add_mutually_exclusive_group()
+        key.add_argument("--key-name", help="key pair of yours whose public key the guests get")
+        key.add_argument("--no-key-name", action="store_true", help="the guests get no public key")
+        user_data = parser.add_mutually_exclusive_group()
+        user_data.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guests get as user data")
+        user_data.add_argument("--no-user-data", action="store_true", help="the guests get no user data")
 
     def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
-        return {"imageRef": image_id(client, parsed_args.image)}
+        value: dict[str, Any] = {"imageRef": image_id(client, parsed_args.image)}
+        if parsed_args.key_name or parsed_args.no_key_name:
+            value["key_name"] = parsed_args.key_name
+        if parsed_args.user_data or parsed_args.no_user_data:
+            value["user_data"] = encoded(parsed_args.user_data) if parsed_args.user_data else None
+        return value
+
+    def answered(self, reference: str, answer: Any) -> None:
+        if password := answer["server"].get("adminPass"):
+            print(f"{reference}: password {password}", file=self.app.stdout)
 
 
 class ServerResize(_Action):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
@@ -21,7 +22,7 @@ from cli.server import POLL_INTERVAL_S
 from conductor.console import ConsoleReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
-from db.api import cell_mappings, decisions, mappings, operation_accept, silences
+from db.api import cell_mappings, decisions, mappings, operation_accept, operations, silences
 from db.api.operation_accept import NewOperation
 from db.api.silences import Silence
 from db.cell.tables import cell_processes
@@ -527,6 +528,23 @@ def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator
 def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: str) -> None:
     """Naming the field."""
     assert words in operator.refused(line.replace("(", "'('"))
+
+
+def test_a_rebuild_gives_other_user_data_and_prints_the_new_password(front: Front, operator: Operator, tmp_path: Path) -> None:
+    uuid = front.boot(user_data="b2xk")
+    front.hand_over()
+    front.activate(uuid)
+    front.follow_feed()
+    (tmp_path / "data").write_bytes(b"#cloud-config\n")
+    rebuild = f"server rebuild web --image {IMAGE}"
+    assert "rebuild.key_name" in operator.refused(f"{rebuild} --key-name unknown")
+    assert "--user-data" in operator.refused(f"{rebuild} --user-data /nonexistent")
+    said = operator(f"{rebuild} --user-data {tmp_path}/data --no-key-name")
+    operation = front.database.read(operations.open_for, [uuid])[uuid]
+    given = VAULT.open(operation.uuid, front.database.read(operations.kept_secrets, [operation.uuid])[operation.uuid])
+    assert base64.b64decode(given.user_data or "") == b"#cloud-config\n"
+    assert (said.status, said.out) == (0, f"web: password {given.admin_pass}\n")
+    assert (operation.args.drive.key_name, operation.args.drive.removes_user_data) == ("", False)
 
 
 @pytest.mark.parametrize(
