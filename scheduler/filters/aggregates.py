@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from scheduler.filters.base import Filter
-from scheduler.filters.image_properties import canonical
+from scheduler.filters.image_properties import canonical, current
 from scheduler.filters.operators import matches
 from scheduler.plan.request import Request
 from scheduler.table.aggregation import Aggregates
@@ -153,7 +153,7 @@ class AggregateImagePropertiesIsolation(Filter):
     """Reserves aggregates for images with certain properties.
 
     If an aggregate and the image both have a property, the aggregate's comma-separated values must contain the image's. Aliases
-    count as equal, such as ``amd64`` and ``x86_64``.
+    count as equal, such as ``amd64`` and ``x86_64``, and so do former names of properties, such as ``architecture``.
     """
 
     reason = "kept for images with other properties"
@@ -162,7 +162,7 @@ class AggregateImagePropertiesIsolation(Filter):
     reads = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        properties = request.spec.image.properties if request.spec.image else {}
+        properties = current(request.spec.image.properties) if request.spec.image else {}
         namespace = self.settings.aggregate_image_properties_isolation_namespace
         prefix = f"{namespace}." if namespace else ""
         keys = hosts.table.aggregates.keys

@@ -19,7 +19,9 @@ ALIASES = (
     {"xapi": "xen"},
     {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
 )
-_PARTS = {name: part for part, names in enumerate(PROPERTIES) for name in names}
+BOOLEANS = ("true", "false")
+_PARTS = {name: part for part, (name, _) in enumerate(PROPERTIES)}
+_FORMER = frozenset(old for _, old in PROPERTIES)
 VERSION = "img_hv_requested_version"
 
 _CONDITION = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*([\d.]{1,80})\s*$")
@@ -56,15 +58,23 @@ class ImagePropertiesFilter(Filter):
         return mask
 
 
+def current(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of an image by their present names. A present name that the image has too replaces the former one."""
+    renamed = {name: properties[old] for name, old in PROPERTIES if properties.get(old) and not properties.get(name)}
+    return {name: value for name, value in properties.items() if name not in _FORMER} | renamed
+
+
 def _wanted(properties: Mapping[str, str], default: str | None) -> list[str | None]:
-    named = [properties.get(name) or properties.get(old) for name, old in PROPERTIES]
+    named = [current(properties).get(name) for name, _ in PROPERTIES]
     named[0] = named[0] or default
     return [None if each is None else _canonical(part, each) for part, each in enumerate(named)]
 
 
 def canonical(name: str, value: str) -> str:
-    """The value of an image property in the one spelling of its aliases; values of properties without aliases as they are."""
-    return _canonical(_PARTS[name], value) if name in _PARTS else value
+    """The value of an image property in the one spelling of its aliases; booleans in small letters; other values as they are."""
+    if name in _PARTS:
+        return _canonical(_PARTS[name], value)
+    return value.lower() if value.lower() in BOOLEANS else value
 
 
 def _canonical(part: int, name: str) -> str:

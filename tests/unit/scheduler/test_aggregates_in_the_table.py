@@ -268,5 +268,22 @@ def test_aliases_of_an_architecture_are_one(kept: str, asked: str) -> None:
         for n, (host, kind) in enumerate(kinds.items())
     ]
     table = fleet.table([fleet.node(host) for host in kinds], aggregates=every)
-    image = Image(id="i", properties={"hw_architecture": asked})
+    for name in ("hw_architecture", "architecture"):
+        image = Image(id="i", properties={name: asked})
+        assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=image)) == ["h0"]
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("True", "true"), ("true, other", "TRUE"), ("False", "false")])
+def test_booleans_of_images_ignore_case(kept: str, asked: str) -> None:
+    aggregate = Aggregate(id=1, name="a", hosts=("h0",), metadata={"hw_qemu_guest_agent": kept})
+    other = Aggregate(id=2, name="b", hosts=("h1",), metadata={"hw_qemu_guest_agent": "maybe"})
+    table = fleet.table([fleet.node("h0"), fleet.node("h1")], aggregates=[aggregate, other])
+    image = Image(id="i", properties={"hw_qemu_guest_agent": asked})
     assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=image)) == ["h0"]
+
+
+def test_the_name_of_a_property_now_replaces_its_former_one() -> None:
+    aggregate = Aggregate(id=1, name="a", hosts=("h0",), metadata={"hw_vm_mode": "hvm", "vm_mode": "xen"})
+    table = fleet.table([fleet.node("h0")], aggregates=[aggregate])
+    for properties, expected in (({"vm_mode": "hvm"}, ["h0"]), ({"vm_mode": "hvm", "hw_vm_mode": "xen"}, [])):
+        assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=Image(id="i", properties=properties))) == expected
