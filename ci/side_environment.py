@@ -46,6 +46,6 @@ class SideEnvironment(NamedTuple):
 
 
 NOVA = SideEnvironment(".venv-nova", ("nova==34.0.0",), "SC_TEST_NOVA")
-"""Its schemas are what the Compute API is compared with. 440 MB."""
+"""The Compute API is compared with its schemas, the scheduler with its filters and weighers. 440 MB."""
 SCHEMATHESIS = SideEnvironment(".venv-fuzz", ("schemathesis==4.32.5", "openapi-spec-validator==0.9.0"), "SC_TEST_SCHEMATHESIS")
 """It makes requests of the API's description, which the validator checks."""

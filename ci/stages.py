@@ -216,20 +216,24 @@ def newest() -> None:
 
 def nova_schemas() -> None:
     """Ask every route that Nova has too, in all versions that change it, and compare with the schemas of an installed Nova."""
-    try:
-        python = side_environment.NOVA.provide()
-    except side_environment.NotInstalled as error:
-        raise StageFailed(str(error)) from error
-    run(sys.executable, "-m", "tests.conformance", "--nova", python)
+    run(sys.executable, "-m", "tests.conformance", "--nova", _provided(side_environment.NOVA))
+
+
+def nova_filters() -> None:
+    """Ask filters and weighers about random hosts and requests, and compare with those of an installed Nova."""
+    run(sys.executable, "-m", "tests.conformance.scheduler", "--nova", _provided(side_environment.NOVA))
 
 
 def fuzz() -> None:
     """Send the API what schemathesis makes of its own description, which another tool has found valid."""
+    run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", _provided(side_environment.SCHEMATHESIS).parent)
+
+
+def _provided(environment: side_environment.SideEnvironment) -> Path:
     try:
-        python = side_environment.SCHEMATHESIS.provide()
+        return environment.provide()
     except side_environment.NotInstalled as error:
         raise StageFailed(str(error)) from error
-    run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", python.parent)
 
 
 def clients() -> None:
@@ -302,6 +306,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "matrix": matrix,
     "newest": newest,
     "nova-schemas": nova_schemas,
+    "nova-filters": nova_filters,
     "fuzz": fuzz,
     "clients": clients,
 }
