@@ -64,9 +64,7 @@ class KeyPairs:
         key_type = KeyType(body.get("type", KeyType.SSH))
         public_key, more = body.get("public_key"), {}
         if public_key is None:
-            if key_type is not KeyType.SSH:
-                raise errors.Invalid("keypair.public_key: is required for this type: only SSH key pairs are generated")
-            more["private_key"], public_key = public_keys.generate()
+            more["private_key"], public_key = public_keys.generate(key_type, user_id)
         pair = KeyPair(
             user_id=user_id,
             name=body["name"],

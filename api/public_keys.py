@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from objects import errors
 from objects.keypair import KeyType
@@ -18,6 +20,15 @@ RSA_BITS = 2048
 """Of generated keys: RSA, as the Compute API generates them, because every client can read it."""
 COMMENT = "Generated-by-Superconductor"
 
+CERTIFICATE_DAYS = 3650
+"""Days for which a generated certificate is valid."""
+USER_LENGTH = 64
+"""Characters that a common name may have (RFC 5280, appendix A.1)."""
+USER_PRINCIPAL_NAME = x509.ObjectIdentifier("1.3.6.1.4.1.311.20.2.3")
+"""By this name Windows finds the account of a certificate."""
+UTF8_STRING = 0x0C
+"""The tag of a text in DER."""
+
 
 def fingerprint(key_type: KeyType, public_key: str) -> str:
     """The fingerprint of a valid key. Raises errors.Invalid for any other text."""
@@ -25,14 +36,41 @@ def fingerprint(key_type: KeyType, public_key: str) -> str:
     return raw.hex(":")
 
 
-def generate() -> tuple[str, str]:
-    """A new SSH key pair: the private key as PEM text, and the public key as a line."""
+def generate(key_type: KeyType, user_id: str) -> tuple[str, str]:
+    """A new pair: the private key as PEM text, and the public key. Raises errors.Invalid if no certificate can name the user."""
+    if key_type is KeyType.X509 and len(user_id) > USER_LENGTH:
+        raise errors.Invalid(f"keypair.type: a certificate names a user by at most {USER_LENGTH} characters; import one instead")
     key = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
+    return private.decode(), _new_certificate(key, user_id) if key_type is KeyType.X509 else _line(key)
+
+
+def _line(key: rsa.RSAPrivateKey) -> str:
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return private.decode(), f"{public.decode()} {COMMENT}"
+    return f"{public.decode()} {COMMENT}"
+
+
+def _new_certificate(key: rsa.RSAPrivateKey, user_id: str) -> str:
+    """A certificate that the key itself has signed, by which the user logs in to Windows, as PEM text."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user_id)])
+    principal = f"{user_id}@localhost".encode()  # at most 74 bytes, so one byte holds the length
+    account = x509.OtherName(USER_PRINCIPAL_NAME, bytes((UTF8_STRING, len(principal))) + principal)
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=CERTIFICATE_DAYS))
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([account]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _ssh(public_key: str) -> bytes:

@@ -471,8 +471,9 @@ def create_keypair(asking: Asking) -> None:
     names = [name()]
     asking.send(body={"keypair": {"name": names[0], "public_key": ED25519} | typed})
     if not asking.since(92):
-        names.append(name())
-        asking.send(body={"keypair": {"name": names[-1]} | typed})
+        for asked in (typed, {"type": "x509"}) if typed else (typed,):
+            names.append(name())
+            asking.send(body={"keypair": {"name": names[-1]} | asked})
     for each in names:
         asking.plain("DELETE", f"/os-keypairs/{each}")
 

@@ -11,7 +11,8 @@ from typing import Any
 import falcon.testing
 import pytest
 import sqlalchemy as sa
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from api.opts import ApiSettings
 from api.schemas import PUBLIC_KEY_LENGTH
@@ -111,11 +112,21 @@ def test_a_pair_is_generated_and_its_private_key_shown_once(front: Front, caplog
     assert "PRIVATE" not in str(rows)
 
 
-def test_a_certificate_is_imported_and_not_generated(front: Front) -> None:
+def test_a_certificate_is_imported(front: Front) -> None:
     made = create(front, type="x509", public_key=CERTIFICATE).json["keypair"]
     assert (made["type"], made["fingerprint"]) == ("x509", CERTIFICATE_FINGERPRINT)
-    answer = front.client.simulate_post(PATH, headers=GENERATING, json={"keypair": {"name": "c", "type": "x509"}})
-    assert refusal(answer, 400).startswith("keypair.public_key: is required for this type")
+
+
+def test_a_certificate_is_generated_for_the_user_who_owns_the_pair(front: Front) -> None:
+    headers = ADMIN | {"OpenStack-API-Version": "compute 2.91"}
+    asked = {"keypair": {"name": "c", "type": "x509", "user_id": "u1"}}
+    pair = front.client.simulate_post(PATH, headers=headers, json=asked).json["keypair"]
+    certificate = x509.load_pem_x509_certificate(pair["public_key"].encode())
+    assert certificate.subject.rfc4514_string() == "CN=u1"
+    assert certificate.public_key() == serialization.load_pem_private_key(pair["private_key"].encode(), None).public_key()
+    assert certificate.fingerprint(hashes.SHA1()).hex(":") == pair["fingerprint"]
+    shown = front.get(f"{PATH}/c", READER).json["keypair"]
+    assert (shown["public_key"], shown["type"]) == (pair["public_key"], "x509")
 
 
 def test_a_name_is_taken_once_for_each_user(front: Front) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from api import public_keys
 from objects import errors
@@ -60,9 +64,31 @@ def test_other_texts_are_no_certificates(key: str) -> None:
 
 
 def test_a_generated_pair_belongs_together() -> None:
-    private, public = public_keys.generate()
+    private, public = public_keys.generate(KeyType.SSH, "u1")
     key = serialization.load_pem_private_key(private.encode(), None)
     line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     assert public == f"{line.decode()} {public_keys.COMMENT}"
     assert public_keys.fingerprint(KeyType.SSH, public)
-    assert public_keys.generate()[1] != public
+    assert public_keys.generate(KeyType.SSH, "u1")[1] != public
+
+
+def test_a_generated_certificate_names_the_user_for_windows() -> None:
+    private, public = public_keys.generate(KeyType.X509, "u1")
+    certificate = x509.load_pem_x509_certificate(public.encode())
+    key = serialization.load_pem_private_key(private.encode(), None)
+    assert certificate.public_key() == key.public_key()
+    certificate.verify_directly_issued_by(certificate)
+    assert certificate.subject.rfc4514_string() == "CN=u1"
+    assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=3650)
+    extensions = certificate.extensions
+    assert list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    [account] = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert isinstance(account, x509.OtherName)
+    assert (account.type_id.dotted_string, account.value) == ("1.3.6.1.4.1.311.20.2.3", b"\x0c\x0cu1@localhost")
+    assert public_keys.fingerprint(KeyType.X509, public)
+
+
+def test_a_certificate_names_users_of_64_characters() -> None:
+    public_keys.generate(KeyType.X509, "u" * 64)
+    with pytest.raises(errors.Invalid, match="at most 64 characters"):
+        public_keys.generate(KeyType.X509, "u" * 65)
