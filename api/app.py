@@ -14,7 +14,7 @@ from api.availability_zones import AvailabilityZones
 from api.boot_secrets import BootSecretsPolicy
 from api.capacity import ServerCapacity
 from api.catalog import Catalog
-from api.console import ConsoleActions, ConsoleAsker
+from api.console import ConsoleActions
 from api.doorbell import Bell, Doorbell
 from api.dry_run import BootDryRun
 from api.explanation import Explanation, RequestExplanation
@@ -24,6 +24,7 @@ from api.finding import Finder
 from api.flavor_access import FlavorAccess
 from api.flavor_specs import FlavorExtraSpecs
 from api.flavors import Flavors, OneFlavor
+from api.guest_asker import GuestAsker
 from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
@@ -49,6 +50,7 @@ from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.scheduler import SchedulerAsker
 from api.server_actions import Locks, ServerActions
 from api.server_addresses import ServerAddresses
+from api.server_diagnostics import ServerDiagnostics
 from api.server_edits import ServerEdits
 from api.server_groups import ServerGroups
 from api.server_interfaces import ServerInterfaces
@@ -79,7 +81,7 @@ def make_app(
     registry: CellRegistry,
     ledger: Ledger,
     bell: Bell,
-    consoles: ConsoleAsker,
+    guests: GuestAsker,
     vault: Vault,
     schedulers: SchedulerAsker,
 ) -> App:
@@ -106,8 +108,8 @@ def make_app(
     quotas = QuotaSets(settings, database, limits)
     quota_classes = QuotaClasses(settings, database, limits)
 
-    remote_consoles = RemoteConsoles(settings, database, consoles)
-    console_actions = (*ConsoleActions(consoles).actions(), *remote_consoles.actions())
+    remote_consoles = RemoteConsoles(settings, database, guests)
+    console_actions = (*ConsoleActions(guests).actions(), *remote_consoles.actions())
     actions = Actions(settings, finder)
     operation_actions = OperationActions(operations, finder, watch, boot_secrets).actions()
     every = (*Locks(edits).actions(), *operation_actions, *console_actions)
@@ -173,6 +175,7 @@ def make_app(
     )
     add("/v2.1/servers/{server_id}/tags", tags, get=may.TAG_LIST, put=may.TAG_REPLACE, delete=may.TAG_DELETE_ALL)
     add("/v2.1/servers/{server_id}/tags/{tag}", tags, "one", get=may.TAG_SHOW, put=may.TAG_ADD, delete=may.TAG_DELETE)
+    add("/v2.1/servers/{server_id}/diagnostics", ServerDiagnostics(guests), get=may.DIAGNOSTICS)
     add("/v2.1/servers/{server_id}/topology", ServerTopology(finder), get=may.TOPOLOGY)
     addresses = ServerAddresses(finder)
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)

@@ -14,8 +14,8 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
-from api.console import ConsoleAsker
 from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
+from api.guest_asker import GuestAsker
 from api.keystone import Application
 from api.opts import ApiSettings
 from api.scheduler import SchedulerAsker
@@ -45,9 +45,9 @@ def build_app(
     """The WSGI application, for any server. Without a vault with a master key it accepts no user data and no password."""
     ledger = Ledger(api_database, "superconductor-api")
     conductors = SuperConductorClient(bus)
-    consoles = ConsoleAsker(settings, api_database, conductors, inline=bus.is_embedded)
+    guests = GuestAsker(settings, api_database, conductors, inline=bus.is_embedded)
     schedulers = SchedulerAsker(settings, SchedulerClient(bus, timeout=settings.cell_timeout), inline=bus.is_embedded)
-    return make_app(settings, api_database, registry, ledger, conductors, consoles, vault or Vault(), schedulers)
+    return make_app(settings, api_database, registry, ledger, conductors, guests, vault or Vault(), schedulers)
 
 
 class ApiService:

@@ -46,6 +46,7 @@ class Since(enum.Enum):
     USAGE_PAGES = (2, 40)
     AGGREGATE_UUIDS = (2, 41)
     FLAVOR_EMBEDDED = (2, 47)
+    STANDARD_DIAGNOSTICS = (2, 48)  # one form for all hypervisors
     NETWORK_CLASSES_GONE = (2, 50)  # the same in quota classes, which show server groups from then on
     ACTION_EVENTS = (2, 51)  # for everyone; administrators had them before
     TAGS_AT_CREATE = (2, 52)

@@ -103,6 +103,7 @@ RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
 CROSS_CELL = "compute:servers:resize:cross_cell"
 CONSOLE_OUTPUT = "os_compute_api:os-console-output"
+DIAGNOSTICS = "os_compute_api:os-server-diagnostics"
 REMOTE_CONSOLES = "os_compute_api:os-remote-consoles"
 CONSOLE_TOKENS = "os_compute_api:os-console-auth-tokens"
 ATTRIBUTES = "os_compute_api:os-extended-server-attributes"
@@ -315,6 +316,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     ),
     _of(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
     _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
+    _of(DIAGNOSTICS, ADMIN, "Show what the hypervisor knows of a server.", "GET /servers/{server_id}/diagnostics"),
     _of(TOPOLOGY, READER, "Show the NUMA topology of a server.", "GET /servers/{id}/topology"),
     _of(MIGRATION_LIST, ADMIN, "List the migrations of all servers.", "GET /os-migrations"),
     _of(SERVER_MIGRATION_LIST, ADMIN, "List a server's live migration under way.", "GET /servers/{server_id}/migrations"),

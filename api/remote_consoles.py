@@ -13,7 +13,7 @@ import falcon
 from api import call as calls
 from api import policies, schemas
 from api.call import Call
-from api.console import ConsoleAsker
+from api.guest_asker import GuestAsker
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.server_actions import ServerAction
@@ -44,7 +44,7 @@ class NewConsole(Object, frozen=True, kw_only=True):
 class RemoteConsoles:
     """Makes tokens, and URLs of them."""
 
-    def __init__(self, settings: ApiSettings, database: ApiDatabase, asker: ConsoleAsker) -> None:
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, asker: GuestAsker) -> None:
         self._settings = settings
         self._urls = {NOVNC: settings.consoles.novnc_url, SERIAL: settings.consoles.serial_url}
         self._database = database
@@ -82,7 +82,7 @@ class RemoteConsoles:
 
     def _make(self, call: Call, server_id: str, protocol: str, console_type: str) -> NewConsole:
         """Raises errors.NotFound, errors.Conflict if the console cannot be opened now, errors.Invalid if there is none."""
-        uuid = self._asker.find(call, server_id)
+        uuid = self._asker.find(call, server_id).uuid
         offered, kind = KINDS.get(console_type, ("", None))
         if offered != protocol or kind is None:
             raise errors.Invalid(f"Unavailable console type {console_type}.")
@@ -90,7 +90,7 @@ class RemoteConsoles:
             raise _unavailable(call, console_type, f"[console] {console_type}_url is not set")
         token, lifetime = new_token(), self._settings.consoles.token_ttl
         try:
-            place = self._asker.open(call, uuid, kind, digest_of(access_path(token)), lifetime)
+            place = self._asker.open_console(call, uuid, kind, digest_of(access_path(token)), lifetime)
         except errors.NotOffered as error:
             raise _unavailable(call, console_type, str(error)) from error
         stored = ConsoleToken(digest=digest_of(token), server_uuid=uuid, console_type=console_type, place=place)

@@ -54,6 +54,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server migrate", "cli.server_operate:ServerMigrate", "move servers to other hosts"),
     ("server evacuate", "cli.server_operate:ServerEvacuate", "build servers of dead hosts again elsewhere"),
     ("server console", "cli.server_console:ServerConsole", "print what a server has written to its console, or use it"),
+    ("server diagnostics", "cli.server_diagnostics:ServerDiagnosticsShow", "show what the hypervisor knows of a server"),
     ("server delete", "cli.server:ServerDelete", "delete servers"),
     ("server event list", "cli.server_event:ServerEventList", "list the requests for a server"),
     ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of a request for a server"),

@@ -23,6 +23,7 @@ from objects import console, errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import request_of
+from objects.diagnostics import Diagnostics
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskKind, TaskOrder
@@ -55,8 +56,8 @@ LONGEST_HOLD_RETRY_S = 30.0
 
 
 class Agent:
-    """Everything that one host does for its cell. Every method but those of consoles returns soon; long work runs in separate
-    threads.
+    """Everything that one host does for its cell. Methods that answer questions about guests last as long as the driver takes. All
+    others return soon; long work runs in separate threads.
 
     An order first makes a claim on the host, then asks the cell. The driver spawns only after the cell has accepted the attempt for
     this start of the agent. A failed or refused guest is destroyed before it is reported, so every report to the cell is true.
@@ -188,6 +189,10 @@ class Agent:
         """Connect whoever shows the access path with this digest to a console of the guest. Raises what the driver does."""
         self._driver.check_console(uuid, kind)
         return self._relay.open(uuid, kind, path_digest, lifetime)
+
+    def diagnostics(self, uuid: str) -> Diagnostics:
+        """What the hypervisor knows of the guest. Raises what the driver does."""
+        return self._driver.diagnostics(uuid)
 
     def found(self, guests: Sequence[Guest]) -> None:
         """Report guests on the host that this start of the agent did not spawn: the cell decides whether they may stay."""

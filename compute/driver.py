@@ -15,6 +15,7 @@ from objects.base import Object
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
+from objects.diagnostics import Diagnostics
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets, Image
@@ -104,7 +105,8 @@ class ComputeDriver(Protocol):
     """A hypervisor. Called from several threads, but never by two at once for one uuid (``destroy`` comes after ``spawn``
     or a task returned).
 
-    ``console_output``, ``check_console`` and ``connect_console`` may come at any time, also during a task of the same guest.
+    ``console_output``, ``check_console``, ``connect_console`` and ``diagnostics`` may come at any time, also during a task of the
+    same guest.
 
     While a driver is open, no other agent may hold the same host. Its data survives the agent's death.
 
@@ -201,6 +203,14 @@ class ComputeDriver(Protocol):
         """A connected stream to the guest's first serial port, or to its VNC server. The caller closes it.
 
         It ends with the guest. A new one to a serial port may end an earlier one. Raises what ``check_console`` does.
+        """
+        ...
+
+    def diagnostics(self, uuid: str) -> Diagnostics:
+        """What the hypervisor knows of the guest now, without waiting for the guest.
+
+        Raises ``errors.NotFound`` for an unknown uuid, and ``errors.NotOffered`` if the driver knows nothing; a driver without this
+        method counts as such.
         """
         ...
 

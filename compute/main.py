@@ -29,6 +29,7 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
@@ -42,10 +43,11 @@ from service.release import release
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 4
+VERSION = 5
 """The agent's service version. Raise it when the agent sends something that older cell conductors or conductors do not know, or
 answers something that older agents do not. 2: it answers calls (``rpc.compute.ANSWERING_VERSION``). 3: it reports ``power``. 4: it
-connects to consoles (``rpc.compute.CONNECTING_VERSION``).
+connects to consoles (``rpc.compute.CONNECTING_VERSION``). 5: it tells the diagnostics of guests
+(``rpc.compute.DIAGNOSING_VERSION``).
 """
 
 LOOK_INTERVAL_S = 1.0
@@ -90,6 +92,11 @@ class AgentEndpoint:
         """Open a way to a guest's console."""
         del context
         return self._agent.open_console(uuid, kind, path_digest, lifetime)
+
+    def diagnostics(self, context: RequestContext, uuid: str) -> Diagnostics:
+        """Return what the hypervisor knows of a guest."""
+        del context
+        return self._agent.diagnostics(uuid)
 
 
 class ComputeService:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
+from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power, SendTarget
 
@@ -199,23 +200,27 @@ class SimulatedDriver:
         self._journal.change(after, _received_again(self._journal.received(guest.uuid), changes, secrets))
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
-        found = [guest for guest in self._journal.guests() if guest.uuid == uuid]
-        if not found:
-            raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
-        return self._consoles.read(found[-1], max_bytes)
+        return self._consoles.read(self._known(self._journal.guests(), uuid), max_bytes)
 
     def check_console(self, uuid: str, kind: ConsoleKind) -> None:
-        found = [guest for guest in self.guests() if guest.uuid == uuid]
-        if not found:
-            raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
+        guest = self._known(self.guests(), uuid)
         if kind is not ConsoleKind.SERIAL:
             raise errors.NotOffered("Simulated guests have a serial console only.")
-        if not found[-1].power.runs:
+        if not guest.power.runs:
             raise errors.Conflict(f"The guest of instance {uuid} does not run.")
 
     def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
         self.check_console(uuid, kind)
         return echo_console(self._guest(uuid))
+
+    def diagnostics(self, uuid: str) -> Diagnostics:
+        guest = self._known(self.guests(), uuid)
+        return Diagnostics(
+            state=STATES[guest.power],
+            hypervisor="simulated",
+            memory_mb=guest.memory_mb,
+            cpus=tuple(CpuDiagnostics(id=number) for number in range(guest.vcpus)),
+        )
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         guest = self._guest(uuid)
@@ -278,6 +283,12 @@ class SimulatedDriver:
         found = [guest for guest in self._journal.guests() if guest.uuid == uuid]
         if not found:
             raise errors.TaskFailed(f"Host {self._host} has no guest of instance {uuid}.")
+        return found[-1]
+
+    def _known(self, guests: Sequence[Guest], uuid: str) -> Guest:
+        found = [guest for guest in guests if guest.uuid == uuid]
+        if not found:
+            raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
         return found[-1]
 
     def _check_task(self, uuid: str, *, hard: bool) -> None:

@@ -19,10 +19,10 @@ from conductor.border import Border
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
-from conductor.console import ConsoleReader
 from conductor.delete import Deleter
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
+from conductor.guest_reader import GuestReader
 from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
 from conductor.restored import RestoreWatch
@@ -102,8 +102,8 @@ class SuperConductorService:
         self._bus = bus
         self._settings = settings
         self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
-        consoles = ConsoleReader(api_database, registry, settings.service_down_time)
-        self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance, consoles)
+        guests = GuestReader(api_database, registry, settings.service_down_time)
+        self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance, guests)
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._waiting = QueueMetrics(api_database), OperationMetrics(api_database)
 

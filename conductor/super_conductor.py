@@ -1,6 +1,6 @@
 """The RPC endpoint of the API level's conductor. Its methods are doorbells: what they announce is already in the database.
 
-``console_output`` and ``open_console`` are questions.
+``console_output``, ``open_console`` and ``diagnostics`` are questions.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from conductor.build import Builder
-from conductor.console import ConsoleReader
 from conductor.delete import Deleter
+from conductor.guest_reader import GuestReader
 from objects import errors
 from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 
 
 class SuperConductor:
@@ -24,12 +25,12 @@ class SuperConductor:
         deleter: Deleter,
         build: Callable[[Sequence[str]], None] | None = None,
         operate: Callable[[Sequence[str]], None] = lambda operations: None,
-        consoles: ConsoleReader | None = None,
+        guests: GuestReader | None = None,
     ) -> None:
         self._build = build or builder.schedule_and_build
         self._deleter = deleter
         self._operate = operate
-        self._consoles = consoles
+        self._guests = guests
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
@@ -48,15 +49,20 @@ class SuperConductor:
         self._operate(uuids)
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
-        """Return the end of a server's console output. Raises what ``ConsoleReader.read`` does."""
-        if self._consoles is None:
-            raise errors.Unsupported("This super conductor reads no consoles.")
-        return self._consoles.read(context, uuid, lines, timeout)
+        """Return the end of a server's console output. Raises what ``GuestReader.console_output`` does."""
+        return self._reader().console_output(context, uuid, lines, timeout)
 
     def open_console(
         self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
     ) -> ConsolePlace:
-        """Return the way to a server's console. Raises what ``ConsoleReader.open`` does."""
-        if self._consoles is None:
-            raise errors.Unsupported("This super conductor opens no consoles.")
-        return self._consoles.open(context, uuid, kind, path_digest, lifetime, timeout)
+        """Return the way to a server's console. Raises what ``GuestReader.open_console`` does."""
+        return self._reader().open_console(context, uuid, kind, path_digest, lifetime, timeout)
+
+    def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
+        """Return what the hypervisor knows of a server's guest. Raises what ``GuestReader.diagnostics`` does."""
+        return self._reader().diagnostics(context, uuid, timeout)
+
+    def _reader(self) -> GuestReader:
+        if self._guests is None:
+            raise errors.Unsupported("This super conductor asks no hosts about guests.")
+        return self._guests

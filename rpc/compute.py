@@ -10,6 +10,7 @@ import msgspec
 from objects.build import BuildOrders, DeleteOrder
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from objects.task import TaskOrder
 from rpc.agents import TOPIC as TOPIC  # of agents, whose queues it names too
 from rpc.arguments import ITEMS_LIMIT, Id
@@ -23,6 +24,11 @@ not send answers.
 """
 CONNECTING_VERSION = 4
 """Service version of the first agents that connect to consoles."""
+DIAGNOSING_VERSION = 5
+"""Service version of the first agents that tell the diagnostics of guests."""
+
+QUESTIONS = ("console_output", "open_console", "diagnostics")
+"""The methods that have an answer."""
 
 Lines = Annotated[int, msgspec.Meta(ge=0)]
 """A number of lines."""
@@ -61,6 +67,10 @@ class ComputeEndpoint(Protocol):
         self, context: RequestContext, uuid: Id, kind: ConsoleKind, path_digest: Digest, lifetime: Lifetime
     ) -> ConsoleListener:
         """See ``ComputeClient.open_console``."""
+        ...
+
+    def diagnostics(self, context: RequestContext, uuid: Id) -> Diagnostics:
+        """See ``ComputeClient.diagnostics``."""
         ...
 
 
@@ -115,7 +125,14 @@ class ComputeClient:
         asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
         return client.call(context, "open_console", ConsoleListener, **asked)
 
+    def diagnostics(self, context: RequestContext, host: str, uuid: str, timeout: float) -> Diagnostics:
+        """What the hypervisor knows of the guest of a body.
+
+        Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if its driver tells no diagnostics.
+        """
+        return self._bus.client(TOPIC, timeout=timeout).on(host).call(context, "diagnostics", Diagnostics, uuid=uuid)
+
 
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
-    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=("console_output", "open_console"))
+    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=QUESTIONS)

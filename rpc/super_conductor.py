@@ -1,6 +1,6 @@
 """Doorbells of the super conductor: they say that there is work in the API database, and lose nothing if they are lost.
 
-Two methods are questions: for the console output of a server, and for a way to its console.
+``QUESTIONS`` are about the guest of a server: its console output, a way to its console, its diagnostics.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import msgspec
 from objects import errors
 from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from rpc.arguments import Id, Ids
-from rpc.compute import Digest, Lifetime, Lines
+from rpc.compute import QUESTIONS, Digest, Lifetime, Lines
 from rpc.server import TopicServer
 from rpc.transport import Bus
 from service.rate_limited_log import RateLimitedLog
@@ -57,6 +58,10 @@ class SuperConductorEndpoint(Protocol):
         self, context: RequestContext, uuid: Id, kind: ConsoleKind, path_digest: Digest, lifetime: Lifetime, timeout: Seconds
     ) -> ConsolePlace:
         """See ``SuperConductorClient.open_console``. ``timeout``: as for ``console_output``."""
+        ...
+
+    def diagnostics(self, context: RequestContext, uuid: Id, timeout: Seconds) -> Diagnostics:
+        """See ``SuperConductorClient.diagnostics``. ``timeout``: as for ``console_output``."""
         ...
 
 
@@ -105,6 +110,15 @@ class SuperConductorClient:
         asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
         return client.call(context, "open_console", ConsolePlace, **asked, timeout=timeout * CONDUCTOR_SHARE)
 
+    def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
+        """What the hypervisor knows of a server's guest.
+
+        The answer is waited for up to ``timeout`` seconds. Raises what ``console_output`` does, errors.NotOffered if the host's
+        driver tells no diagnostics.
+        """
+        client = self._bus.client(TOPIC, timeout=timeout)
+        return client.call(context, "diagnostics", Diagnostics, uuid=uuid, timeout=timeout * CONDUCTOR_SHARE)
+
     def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
         try:
             self._client.cast(context, method, **arguments)
@@ -117,7 +131,6 @@ class SuperConductorClient:
 
 def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the super conductor's topic with ``endpoint``."""
-    questions = ("console_output", "open_console")
     return bus.serve(
-        TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=questions
+        TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=QUESTIONS
     )

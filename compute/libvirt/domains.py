@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from xml.etree import ElementTree
@@ -41,6 +41,14 @@ _ALL_PARTS = (
     | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
     | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+)
+
+_COUNTED = (
+    libvirt.VIR_DOMAIN_STATS_STATE
+    | libvirt.VIR_DOMAIN_STATS_VCPU
+    | libvirt.VIR_DOMAIN_STATS_BALLOON
+    | libvirt.VIR_DOMAIN_STATS_BLOCK
+    | libvirt.VIR_DOMAIN_STATS_INTERFACE
 )
 
 _OFF_REASONS = {
@@ -103,7 +111,7 @@ class Domains:
                     continue
                 kept = read[0]
             marked[uuid] = kept
-            guests.append(self._now(domain, kept, about.get("state.state", 0), about.get("state.reason", 0)))
+            guests.append(self._now(domain, kept, *_state_of(about)))
         self._marked = marked
         return guests, parts
 
@@ -112,6 +120,25 @@ class Domains:
         with self._connection.errors_as(errors.TaskFailed, "read the state of the guest"):
             state, reason = domain.state()
         return self._now(domain, self.kept(domain), state, reason).power
+
+    def counters(self, domain: Any) -> dict[str, Any]:
+        """What libvirt knows of the domain now, without waiting for a busy QEMU. Raises ``errors.NotFound`` if it has gone."""
+        connection = self._connection.get()  # of this thread, as the domain is
+        doing = "read the counters of the guest"
+
+        def read() -> Any:
+            return connection.domainListGetStats([domain], _COUNTED, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)
+
+        with self._connection.errors_as(errors.TaskFailed, doing):
+            found = self._connection.ask_guest(read, doing)
+        if not found:
+            raise errors.NotFound("The domain is gone.")
+        [(_, counters)] = found
+        return dict(counters)
+
+    def as_counted(self, domain: Any, counters: Mapping[str, Any]) -> Guest:
+        """The guest as it was when these counters were read."""
+        return self._now(domain, self.kept(domain), *_state_of(counters))
 
     # -- change --------------------------------------------------------------------------------------------------------------------
 
@@ -217,3 +244,15 @@ class Domains:
             if code_of(error) == libvirt.VIR_ERR_NO_DOMAIN:
                 return False
             raise self._connection.translated(error, errors.TaskFailed, "look for the saved memory of a guest") from error
+
+
+def has_crashed(counters: Mapping[str, Any]) -> bool:
+    """Whether the guest whose counters these are ended without being told to."""
+    state, reason = _state_of(counters)
+    is_off = state == libvirt.VIR_DOMAIN_SHUTOFF
+    return bool(state == libvirt.VIR_DOMAIN_CRASHED or (is_off and reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED))
+
+
+def _state_of(counters: Mapping[str, Any]) -> tuple[int, int]:
+    """State and reason."""
+    return counters.get("state.state", 0), counters.get("state.reason", 0)

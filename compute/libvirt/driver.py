@@ -26,9 +26,10 @@ from compute.libvirt.attachments import Attachments
 from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.consoles import GuestConsoles
 from compute.libvirt.copies import Copies
+from compute.libvirt.diagnostics import diagnostics_of
 from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
-from compute.libvirt.domains import Domains
+from compute.libvirt.domains import Domains, has_crashed
 from compute.libvirt.guest_files import EPHEMERAL_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
 from compute.libvirt.host import Host
 from compute.libvirt.kept_guest import KeptGuest
@@ -43,6 +44,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
+from objects.diagnostics import Diagnostics
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
@@ -197,6 +199,14 @@ class LibvirtDriver:
 
     def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
         return self._consoles.connect(uuid, kind)
+
+    def diagnostics(self, uuid: str) -> Diagnostics:
+        domain = self._domains.find(uuid)
+        if domain is None or not self._domains.is_spawned(domain):
+            raise errors.NotFound(f"Host {self._host_name} has no guest of instance {uuid}.")
+        counters = self._domains.counters(domain)
+        guest, kept = self._domains.as_counted(domain, counters), self._domains.kept(domain)
+        return diagnostics_of(guest, kept, counters, self._settings.guests.virt_type, crashed=has_crashed(counters))
 
     def close(self) -> None:
         self._connection.close()

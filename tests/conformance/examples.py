@@ -650,6 +650,15 @@ def remote_console(asking: Asking) -> None:
         asking.send(server, body={"remote_console": SERIAL_CONSOLE})
 
 
+@example("GET", "/servers/{}/diagnostics")
+def diagnostics(asking: Asking) -> None:
+    """The first server runs; some of the others have no guest."""
+    running, *others = asking.things.servers[asking.role]
+    asking.send(running)
+    for server in others:
+        asking.send(server, allowed=(409,))
+
+
 def _console(action_name: str, kind: str, *allowed: int) -> None:
     def ask(asking: Asking) -> None:
         asking.send(asking.things.servers[asking.role][0], body={action_name: {"type": kind}}, allowed=allowed)

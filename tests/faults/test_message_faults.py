@@ -267,8 +267,10 @@ OF_MOVES = (
 QUESTIONS = (
     "super-conductor.console_output",
     "super-conductor.open_console",
+    "super-conductor.diagnostics",
     "compute.console_output",
     "compute.open_console",
+    "compute.diagnostics",
 )
 """They change no row, and who asks is told if there is no answer: ``tests/functional/api/test_api_console.py``."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")

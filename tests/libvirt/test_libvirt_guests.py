@@ -19,6 +19,7 @@ from compute.libvirt.private_daemon import PrivateDaemon
 from images.store import FolderStore
 from objects import errors
 from objects.build import Origin
+from objects.diagnostics import CpuDiagnostics, NicDiagnostics
 from objects.port import FixedAddress, Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power
@@ -221,6 +222,28 @@ def test_addresses_reach_dhcp_and_the_config_drive(
         for physical, text in (("other", "not attached"), ("br", "'br-none'.* does not exist")):
             with pytest.raises(errors.BuildFailed, match=text):
                 spawn(driver, guest(), spec(ports=(msgspec.structs.replace(port, physical_network=physical),)))
+
+
+def test_diagnostics_count_what_the_guest_did(settings: LibvirtSettings, store: FolderStore, tmp_path: Path) -> None:
+    mac = "fa:16:3e:00:00:01"
+    port = Port(network_id="n1", network="net", mac=mac, physical_network="lab")
+    with opened(msgspec.structs.replace(settings, networks={"lab": "user"}), store) as driver:
+        one = spawn(driver, None, spec(ports=(port,), config_drive=True))
+        assert says(driver, one.uuid, "spark: boot 0001")
+        found = driver.diagnostics(one.uuid)
+        assert (found.state, found.hypervisor, found.config_drive) == ("running", "qemu", True)
+        assert (found.memory_mb, found.memory_used_mb) == (FLAVOR.memory_mb, FLAVOR.memory_mb)
+        [cpu], [nic], [disk, drive] = found.cpus or (), found.nics or (), found.disks or ()
+        assert (cpu.id, bool(cpu.time), nic.mac_address) == (0, True, mac)
+        assert disk.read_bytes
+        assert disk.device != drive.device
+        driver.set_power(one.uuid, Power.PAUSED, hard=True)
+        assert driver.diagnostics(one.uuid).state == "paused"
+        driver.set_power(one.uuid, Power.OFF, hard=True)
+        off = driver.diagnostics(one.uuid)
+        assert (off.state, off.cpus, off.nics) == ("shutdown", (CpuDiagnostics(id=0),), (NicDiagnostics(mac_address=mac),))
+        with pytest.raises(errors.NotFound, match="has no guest"):
+            driver.diagnostics(guest().uuid)
 
 
 def test_a_config_drive_is_made_again_without_secrets(driver: LibvirtDriver, settings: LibvirtSettings) -> None:

@@ -17,7 +17,7 @@ from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
 from compute.main import VERSION
-from conductor.console import ConsoleReader
+from conductor.guest_reader import GuestReader
 from db.api import builds, cell_mappings, events, flavors, leases, mappings
 from db.api.claims import Ledger
 from db.cell import feed, instances, services, staging
@@ -25,6 +25,7 @@ from objects import lifecycle
 from objects.cell import CELL0_UUID, CellMapping
 from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Outcome
@@ -50,10 +51,10 @@ TESTING_HOST = "falconframework.org"
 
 
 class Doorbells:
-    """Where a super conductor would listen: what it was told, in order. ``consoles``: a real one's part that reads consoles."""
+    """Where a super conductor would listen: what it was told, in order. ``guests``: a real one's part that asks hosts."""
 
-    def __init__(self, consoles: ConsoleReader) -> None:
-        self.consoles = consoles
+    def __init__(self, guests: GuestReader) -> None:
+        self.guests = guests
         self.heard: queue.Queue[tuple[str, object]] = queue.Queue()
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
@@ -67,12 +68,15 @@ class Doorbells:
         self.heard.put(("delete", tuple(uuids)))
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
-        return self.consoles.read(context, uuid, lines, timeout)
+        return self.guests.console_output(context, uuid, lines, timeout)
 
     def open_console(
         self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
     ) -> ConsolePlace:
-        return self.consoles.open(context, uuid, kind, path_digest, lifetime, timeout)
+        return self.guests.open_console(context, uuid, kind, path_digest, lifetime, timeout)
+
+    def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
+        return self.guests.diagnostics(context, uuid, timeout)
 
     def next(self) -> tuple[str, object]:
         """Raises queue.Empty where nobody rings within seconds."""
@@ -97,7 +101,7 @@ class Front:
             self.database.write(flavors.create, flavor)
         self.registry = CellRegistry(self.database, RegistrySettings())
         self.bus = Bus(self.ground.bus("api"))
-        self.doorbells = Doorbells(ConsoleReader(self.database, self.registry, self.settings.service_down_time))
+        self.doorbells = Doorbells(GuestReader(self.database, self.registry, self.settings.service_down_time))
         self.bus.serve("super-conductor", "test", [self.doorbells], threads=1)
         self.ledger = Ledger(self.database, "test")
         self.app = build_app(self.settings, self.registry, self.database, self.bus, vault)

@@ -12,6 +12,7 @@ from objects import lifecycle
 from objects.build import BuildOrders, DeleteOrder, Report, ReportKind, Verdict
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics, GuestState
 from objects.feed import EventKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.selection import Selection
@@ -58,6 +59,9 @@ class Host:
         self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
     ) -> ConsoleListener:
         return ConsoleListener(address="127.0.0.1", port=6000)
+
+    def diagnostics(self, context: RequestContext, uuid: str) -> Diagnostics:
+        return Diagnostics(state=GuestState.RUNNING)
 
 
 class Site:

@@ -15,6 +15,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
+from objects.diagnostics import Diagnostics
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power, SendTarget
 from rpc.transport import Bus
@@ -61,6 +62,9 @@ class Hypervisor:
 
     def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
         raise errors.NotOffered("no console")
+
+    def diagnostics(self, uuid: str) -> Diagnostics:
+        raise errors.NotOffered("no diagnostics")
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         pass

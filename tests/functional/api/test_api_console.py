@@ -15,7 +15,7 @@ from api.main import build_app
 from api.opts import ApiSettings
 from compute.driver import Guest
 from compute.simulated import SimulatedDriver
-from conductor.console import ConsoleReader
+from conductor.guest_reader import GuestReader
 from db.cell import services
 from db.cell.tables import services as table
 from objects import console, errors
@@ -129,7 +129,7 @@ def test_a_server_without_a_guest_has_no_console(front: Front) -> None:
 def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, server: str) -> None:
     """It counts for the host alone: orders to the others of its cell are sent."""
     for _ in range(4):
-        assert "Host 'h1' of cell 'cell1' gives no console: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
+        assert "Host 'h1' of cell 'cell1' cannot answer: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
     assert front.cell.bus_silent_since is None
     assert front.cell.ask(lambda: "asked", 1.0) == "asked"
     told = refusal(ask(front, server, {}), 409)
@@ -165,7 +165,7 @@ def test_a_driver_without_consoles(front: Front, server: str, driver: SimulatedD
 
 
 def test_a_super_conductor_of_an_older_release_or_none(front: Front, server: str) -> None:
-    front.doorbells.consoles = NoConsoles(front.database, front.registry, 60.0)
+    front.doorbells.guests = NoConsoles(front.database, front.registry, 60.0)
     assert "offers no consoles" in refusal(ask(front, server, {}, ADMIN), 409)
     bus = Bus(embedded_url())  # nobody listens there
     front.bus.close()
@@ -175,10 +175,10 @@ def test_a_super_conductor_of_an_older_release_or_none(front: Front, server: str
     bus.close()
 
 
-class NoConsoles(ConsoleReader):
+class NoConsoles(GuestReader):
     """A super conductor that does not know the method."""
 
-    def read(self, *arguments: object) -> str:
+    def console_output(self, *arguments: object) -> str:
         raise errors.Unsupported("This release offers no consoles.")
 
 

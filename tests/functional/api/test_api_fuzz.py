@@ -77,6 +77,7 @@ PATHS = [
     "/v2.1/servers/{}",
     "/v2.1/servers/{}/action",
     "/v2.1/servers/{}/remote-consoles",
+    "/v2.1/servers/{}/diagnostics",
     "/v2.1/os-console-auth-tokens/{}",
     "/v2.1/servers/{}/explanation",
     "/v2.1/servers/{}/os-security-groups",

@@ -405,7 +405,7 @@ def test_an_agent_names_a_machine_or_is_not_believed(site: ConsoleSite, address:
     server = site.guest()
     relay = site.agents.services["h1"]._agent._relay
     monkeypatch.setattr(relay, "open", lambda *_: ConsoleListener(address=address, port=1))
-    assert "gives no console" in refusal(site.ask(server, ADMIN), 409)
+    assert "cannot answer" in refusal(site.ask(server, ADMIN), 409)
 
 
 def test_a_machine_that_is_no_agent_is_not_shown(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from objects.build import BuildOrders, DeleteOrder
 from objects.cell import CellMapping
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from objects.task import TaskOrder
 from rpc.compute import HostOrders, serve
 from rpc.errors import Unreachable
@@ -54,6 +55,9 @@ class Agent:
         self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float
     ) -> ConsoleListener:
         raise AssertionError("no console was asked for")
+
+    def diagnostics(self, context: RequestContext, uuid: str) -> Diagnostics:
+        raise AssertionError("no diagnostics were asked for")
 
 
 @pytest.fixture(params=USUAL)

@@ -19,7 +19,7 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cli.http import ApiClient
 from cli.server import POLL_INTERVAL_S
-from conductor.console import ConsoleReader
+from conductor.guest_reader import GuestReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
 from db.api import cell_mappings, decisions, mappings, operation_accept, operations, silences
@@ -31,6 +31,7 @@ from objects import errors
 from objects.cell import CellMapping
 from objects.context import RequestContext
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.diagnostics import Diagnostics, DiskDiagnostics, GuestState
 from objects.instance import FailureClass
 from objects.operation import OperationKind
 from objects.process import CONDUCTOR_BINARY, About, Process
@@ -89,20 +90,36 @@ def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, opera
     assert listed.err == "Shown as last known: servers in cell1 since 2023-11-14T22:13:20Z\n"
 
 
-class WrittenConsoles(ConsoleReader):
+class WrittenConsoles(GuestReader):
     """Every guest has written two lines, one of them in order to mislead."""
 
-    def read(self, context: RequestContext, server_uuid: str, lines: int | None, timeout: float) -> str:
+    def console_output(self, context: RequestContext, server_uuid: str, lines: int | None, timeout: float) -> str:
         return "ready\nlogin: \u202eroot\x1b[2J\n"
 
 
 def test_a_console_is_printed_without_what_controls_a_terminal(front: Front, operator: Operator) -> None:
-    front.doorbells.consoles = WrittenConsoles(front.database, front.registry, 60.0)
+    front.doorbells.guests = WrittenConsoles(front.database, front.registry, 60.0)
     front.boot()
     assert operator.done("server console web") == "ready\nlogin: \\u202eroot[2J\n"
     assert operator.done("server console web --lines 1") == "login: \\u202eroot[2J\n"
     assert operator("server console web --lines 0").status == 2
     assert operator("server console web --lines 1 --attach").status == 2
+
+
+class CountedGuests(GuestReader):
+    """Every guest runs, and has read from its disk."""
+
+    def diagnostics(self, context: RequestContext, server_uuid: str, timeout: float) -> Diagnostics:
+        return Diagnostics(state=GuestState.RUNNING, memory_mb=512, disks=(DiskDiagnostics(device="vda", read_bytes=7),))
+
+
+def test_diagnostics_are_shown_to_people_and_programs(front: Front, operator: Operator) -> None:
+    front.doorbells.guests = CountedGuests(front.database, front.registry, 60.0)
+    front.boot()
+    shown = operator.json("server diagnostics web")
+    assert (shown["state"], shown["uptime"], shown["memory_details"]) == ("running", None, {"maximum": 512, "used": None})
+    assert shown["disk_details"][0]["read_bytes"] == 7
+    assert "'read_bytes': 7" in operator.done("server diagnostics web")
 
 
 def test_a_console_is_attached_to_a_terminal_only(front: Front, operator: Operator) -> None:

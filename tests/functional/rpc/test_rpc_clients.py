@@ -18,6 +18,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener, ConsolePlace, digest_of
 from objects.context import RequestContext
 from objects.decision import Decision
+from objects.diagnostics import CpuDiagnostics, Diagnostics, GuestState
 from objects.dry_run import DryRun, PlannedServer
 from objects.flavor import Flavor
 from objects.process import About
@@ -45,6 +46,7 @@ SPEC = RequestSpec(
     flavor=Flavor(flavor_id="1", name="small", vcpus=1, memory_mb=512),
     fences={"i1": 1, "i2": 4},
 )
+DIAGNOSTICS = Diagnostics(state=GuestState.RUNNING, memory_mb=512, cpus=(CpuDiagnostics(id=0, time=7),))
 NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=1024, disk_gb=10, attributes={"rack": "a", "gpus": [1, 2]})
 
 DRY_RUN = DryRun(
@@ -137,6 +139,10 @@ class Conductor(Recorder):
         self.calls.append(("open_console", context, uuid, kind, path_digest, lifetime, timeout))
         return PLACE
 
+    def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
+        self.calls.append(("diagnostics", context, uuid, timeout))
+        return DIAGNOSTICS
+
 
 class Agent(Recorder):
     """``let_go``: console output is had from then on."""
@@ -164,6 +170,10 @@ class Agent(Recorder):
     ) -> ConsoleListener:
         self.calls.append(("open_console", context, uuid, kind, path_digest, lifetime))
         return PLACE.listener
+
+    def diagnostics(self, context: RequestContext, uuid: str) -> Diagnostics:
+        self.calls.append(("diagnostics", context, uuid))
+        return DIAGNOSTICS
 
 
 PLACE = ConsolePlace(host="h1", body_uuid="b1", listener=ConsoleListener(address="10.0.0.1", port=6000))
@@ -263,6 +273,16 @@ def test_consoles_are_opened_by_the_agent(bus: Bus) -> None:
     assert agent.calls == [("open_console", CONTEXT, "i1", ConsoleKind.SERIAL, digest, 1.5)]
     with pytest.raises(errors.Invalid, match="open_console cannot be used"):
         ComputeClient(bus).open_console(CONTEXT, "h1", "i1", ConsoleKind.SERIAL, "the path itself", 1.5, 20.0)
+
+
+def test_diagnostics_are_told_by_the_agent(bus: Bus) -> None:
+    conductor, agent = Conductor(), Agent()
+    super_conductor.serve(bus, "c1", conductor, threads=1)
+    compute.serve(bus, "h1", agent)
+    assert SuperConductorClient(bus).diagnostics(CONTEXT, "i1", 20.0) == DIAGNOSTICS
+    assert conductor.calls == [("diagnostics", CONTEXT, "i1", 16.0)]
+    assert ComputeClient(bus).diagnostics(CONTEXT, "h1", "i1", 20.0) == DIAGNOSTICS
+    assert agent.calls == [("diagnostics", CONTEXT, "i1")]
 
 
 def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:

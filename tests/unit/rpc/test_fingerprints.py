@@ -22,6 +22,7 @@ FINGERPRINTS = {
     "ConsolePlace": "1.0-1990074a9fb2",
     "Decision": "1.3-39ee2d6b4f15",
     "DeleteOrder": "1.2-7ec3e79f7725",
+    "Diagnostics": "1.0-fa222a25ac14",
     "DryRun": "1.0-5c8d064f3806",
     "Failure": "1.1-84d533ba651e",
     "FeedEvent": "1.1-b2550ef937ac",

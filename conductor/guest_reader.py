@@ -1,4 +1,4 @@
-"""Read the console output of a server, and open its console: by the host that its cell names, in bounded time."""
+"""Ask about the guest of a server: the host that its cell names, in bounded time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.console import ConsoleKind, ConsoleListener, ConsolePlace
 from objects.context import RequestContext
+from objects.diagnostics import Diagnostics
 from objects.instance import Instance, State
 from objects.process import AGENT_BINARY
-from rpc.compute import ANSWERING_VERSION, CONNECTING_VERSION, ComputeClient
+from rpc.compute import ANSWERING_VERSION, CONNECTING_VERSION, DIAGNOSING_VERSION, ComputeClient
 
 ANSWER_SHARE = 0.9
 """Share of the time that an agent has for its answer. The rest is for saying that there is none."""
@@ -47,7 +48,7 @@ class AskedHost(NamedTuple):
         return f"Host '{self.host}' of cell {self.cell.name!r}"
 
 
-class ConsoleReader:
+class GuestReader:
     """Asks the agent of the body that the server points at. ``down_time``: seconds after which a silent agent is not asked."""
 
     def __init__(self, database: ApiDatabase, registry: CellRegistry, down_time: float) -> None:
@@ -55,8 +56,8 @@ class ConsoleReader:
         self._registry = registry
         self._down_time = down_time
 
-    def read(self, context: RequestContext, server_uuid: str, lines: int | None, timeout: float) -> str:
-        """The last ``lines`` lines, or all that is kept if None, within ``timeout`` seconds.
+    def console_output(self, context: RequestContext, server_uuid: str, lines: int | None, timeout: float) -> str:
+        """The last ``lines`` lines of the console output, or all that is kept if None, within ``timeout`` seconds.
 
         Raises errors.NotFound, errors.NotOffered if the driver keeps no consoles, and errors.Conflict for everything else. It names
         the host or cell that gives no answer.
@@ -68,16 +69,25 @@ class ConsoleReader:
 
         return _ask(asked, ask)
 
-    def open(
+    def open_console(
         self, context: RequestContext, server_uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
     ) -> ConsolePlace:
-        """The way to a console of the server, within ``timeout`` seconds. Raises what ``read`` does."""
+        """The way to a console of the server, within ``timeout`` seconds. Raises what ``console_output`` does."""
         asked = self._find(server_uuid, timeout, CONNECTING_VERSION)
 
         def ask(agents: ComputeClient, left: float) -> ConsoleListener:
             return agents.open_console(context, asked.host, asked.body_uuid, kind, path_digest, lifetime, left)
 
         return ConsolePlace(host=asked.host, body_uuid=asked.body_uuid, listener=_ask(asked, ask))
+
+    def diagnostics(self, context: RequestContext, server_uuid: str, timeout: float) -> Diagnostics:
+        """What the hypervisor knows of the guest, within ``timeout`` seconds. Raises what ``console_output`` does."""
+        asked = self._find(server_uuid, timeout, DIAGNOSING_VERSION)
+
+        def ask(agents: ComputeClient, left: float) -> Diagnostics:
+            return agents.diagnostics(context, asked.host, asked.body_uuid, left)
+
+        return _ask(asked, ask)
 
     def _find(self, server_uuid: str, timeout: float, version: int) -> AskedHost:
         """The host to ask, whose agent has at least this service version."""
@@ -91,15 +101,15 @@ class ConsoleReader:
             cell = self._registry.get(server.cell_uuid)
             place = cell.within(timeout).read(_place_of, server.body_uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            raise errors.Conflict(f"The console of instance {server_uuid} cannot be read: {error}") from error
+            raise errors.Conflict(f"The host of instance {server_uuid} cannot be asked: {error}") from error
         if place.row is None or place.row.state is not State.ACTIVE or place.row.host is None:
             raise not_ready(server_uuid)
         asked = AskedHost(cell, place.row.host, server.body_uuid, end)
         agent = place.agent
         if agent is None or agent.service.forced_down or agent.service.stopping or agent.age > self._down_time:
-            raise errors.Conflict(f"{asked.name} is down: its consoles cannot be read.")
+            raise errors.Conflict(f"{asked.name} is down and cannot be asked.")
         if agent.service.version < version:
-            raise errors.Conflict(f"{asked.name} has an agent of an older release, which cannot read consoles: upgrade it.")
+            raise errors.Conflict(f"{asked.name} has an agent of an older release, which cannot answer this: upgrade it.")
         return asked
 
 
@@ -113,7 +123,7 @@ def _ask(asked: AskedHost, question: Callable[[ComputeClient, float], T]) -> T:
     except errors.NotOffered:
         raise
     except errors.SuperconductorError as error:
-        raise errors.Conflict(f"{asked.name} gives no console: {error}") from error
+        raise errors.Conflict(f"{asked.name} cannot answer: {error}") from error
 
 
 def not_ready(server_uuid: str) -> errors.Conflict:
