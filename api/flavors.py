@@ -41,13 +41,14 @@ _SORT_KEYS = {
     "memory_mb": "memory_mb",
     "name": "name",
     "root_gb": "root_gb",
+    "rxtx_factor": "rxtx_factor",
     "swap": "swap_mb",
     "vcpus": "vcpus",
 }
 """Fields of a flavor by the Compute API's name."""
 
-_CONSTANT = ("rxtx_factor", "vcpu_weight")
-"""Sort keys whose value is the same for all flavors here."""
+_CONSTANT = "vcpu_weight"
+"""The sort key whose value is the same for all flavors here."""
 
 
 class Flavors:
@@ -164,6 +165,7 @@ def _made(body: dict[str, Any]) -> Flavor:
         swap_mb=_number(body, "swap", 0),
         is_public=schemas.BOOLEANS[body.get("os-flavor-access:is_public", True)],
         description=body.get("description"),
+        rxtx_factor=float(body.get("rxtx_factor", 1.0)),
     )
     records.check(flavor)
     return flavor
@@ -195,7 +197,7 @@ def _detail(flavor: Flavor, call: Call) -> dict[str, Any]:
             "disk": flavor.root_gb,
             "vcpus": flavor.vcpus,
             "swap": flavor.swap_mb or (0 if call.has(Since.QUERY_CHECKED) else ""),
-            "rxtx_factor": 1.0,
+            "rxtx_factor": flavor.rxtx_factor,
             "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
             "OS-FLV-DISABLED:disabled": flavor.disabled,
             "os-flavor-access:is_public": flavor.is_public,
@@ -235,10 +237,10 @@ def _sorted(req: falcon.Request, found: list[Flavor]) -> list[Flavor]:
         raise errors.Invalid("sort_dir: is given more often than sort_key")
     directions += (directions[:1] or ["asc"]) * (len(keys) - len(directions))
     for key, direction in reversed(list(zip(keys, directions, strict=True))):
-        if key in _CONSTANT:
+        if key == _CONSTANT:
             continue
         if key not in _SORT_KEYS:
-            raise errors.Invalid(f"sort_key: {key[:40]!r} is not one of {', '.join((*_SORT_KEYS, *_CONSTANT))}")
+            raise errors.Invalid(f"sort_key: {key[:40]!r} is not one of {', '.join((*_SORT_KEYS, _CONSTANT))}")
         found = sorted(found, key=partial(_sortable, _SORT_KEYS[key]), reverse=direction == "desc")
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
 from objects.base import INT32_MAX, INT64_MAX
-from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH
+from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH, RXTX_FACTOR_MAX
 from objects.group import GroupPolicy
 from objects.keypair import KeyType
 from objects.quota import RESOURCES
@@ -251,8 +251,12 @@ def flavor(version: Version) -> Schema:
         "disk": _size(0),
         "OS-FLV-EXT-DATA:ephemeral": _size(0),
         "swap": _size(0),
-        # other values would change nothing: no driver limits the rate of a network by them
-        "rxtx_factor": {"type": ["number", "string"], "pattern": r"^0*1(\.0+)?\Z", "minimum": 1, "maximum": 1},
+        "rxtx_factor": {
+            "type": ["number", "string"],
+            "pattern": r"^[0-9]+(\.[0-9]+)?\Z",
+            "exclusiveMinimum": 0,
+            "maximum": RXTX_FACTOR_MAX,
+        },
         "os-flavor-access:is_public": _BOOLEAN,
     }
     if Since.FLAVOR_DESCRIPTION.holds(version):

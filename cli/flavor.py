@@ -33,6 +33,8 @@ class FlavorCreate(ActionShow):
         parser.add_argument("--disk", metavar="GIB", type=size, default=0, help="root disk in GiB (default: 0)")
         parser.add_argument("--ephemeral", metavar="GIB", type=size, default=0, help="second disk in GiB (default: 0)")
         parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
+        factor = "bandwidth factor, which is kept and not used (default: 1.0)"
+        parser.add_argument("--rxtx-factor", metavar="FACTOR", type=float, default=1.0, help=factor)
         parser.add_argument("--description", metavar="TEXT", type=words)
         parser.add_argument("--private", action="store_true", help="do not offer it to every project")
         projects = "a project that may use it, with --private; may be repeated (default: none)"
@@ -53,6 +55,7 @@ class FlavorCreate(ActionShow):
             is_public=not parsed_args.private,
             description=parsed_args.description,
             extra_specs=dict(parsed_args.properties),
+            rxtx_factor=parsed_args.rxtx_factor,
         )
         records.check(flavor)
         self.deployment.api_database.write(_create, flavor, parsed_args.projects)
@@ -161,7 +164,7 @@ def _delete(tx: ApiTransaction, reference: str) -> None:
 
 
 def _shown(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Row]:
-    sizes = ("vcpus", "ram", "disk", "ephemeral", "swap")
+    sizes = ("vcpus", "ram", "disk", "ephemeral", "swap", "rxtx_factor")
     return ("id", "name", *sizes, "public", "projects", "disabled", "description", "properties"), (
         flavor.flavor_id,
         flavor.name,
@@ -170,6 +173,7 @@ def _shown(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Ro
         flavor.root_gb,
         flavor.ephemeral_gb,
         flavor.swap_mb,
+        flavor.rxtx_factor,
         flavor.is_public,
         ", ".join(projects),
         flavor.disabled,

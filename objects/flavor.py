@@ -16,6 +16,9 @@ EXTRA_SPECS_LIMIT = 128
 DESCRIPTION_LENGTH = 65535
 """Characters, and bytes of UTF-8, that a description may have."""
 
+RXTX_FACTOR_MAX = 3.40282e38
+"""The largest bandwidth factor, as in the Compute API."""
+
 EXTRA_SPEC_LENGTH = 255
 """Characters that the key and the value of an extra spec may have."""
 
@@ -24,7 +27,7 @@ _KEY = re.compile(r"[a-zA-Z0-9_:. -]{1,255}", re.ASCII)
 
 
 class Flavor(Object, frozen=True, kw_only=True):
-    """A size a server can have. Memory in MiB, disk in GiB, swap in MiB."""
+    """A size a server can have. Memory in MiB, disk in GiB, swap in MiB. ``rxtx_factor`` is kept and shown only."""
 
     flavor_id: str
     name: str
@@ -37,6 +40,7 @@ class Flavor(Object, frozen=True, kw_only=True):
     disabled: bool = False
     description: str | None = None
     extra_specs: dict[str, str] = {}
+    rxtx_factor: float = 1.0
 
     @property
     def disk_gb(self) -> int:
@@ -49,8 +53,8 @@ class Flavor(Object, frozen=True, kw_only=True):
         return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resources(self.extra_specs))
 
     def of_a_server(self) -> Flavor:
-        """The copy that a server keeps: without the description, which nobody reads there."""
-        return self if self.description is None else msgspec.structs.replace(self, description=None)
+        """The copy that a server keeps: without the description and the bandwidth factor, which nobody reads there."""
+        return msgspec.structs.replace(self, description=None, rxtx_factor=1.0)
 
 
 def check(flavor: Flavor) -> None:
@@ -65,6 +69,8 @@ def check(flavor: Flavor) -> None:
     for field, least in (("vcpus", 1), ("memory_mb", 1), ("root_gb", 0), ("ephemeral_gb", 0), ("swap_mb", 0)):
         if not least <= getattr(flavor, field) <= INT32_MAX:
             raise errors.Invalid(f"{field}: {getattr(flavor, field)} is not a whole number from {least} to {INT32_MAX}")
+    if not 0 < flavor.rxtx_factor <= RXTX_FACTOR_MAX:
+        raise errors.Invalid(f"rxtx_factor: {flavor.rxtx_factor:g} is not a number above 0 and up to {RXTX_FACTOR_MAX:g}")
     if flavor.description is not None and len(flavor.description.encode(errors="replace")) > DESCRIPTION_LENGTH:
         raise errors.Invalid(f"description: is longer than {DESCRIPTION_LENGTH} bytes of UTF-8")
     check_specs(flavor.extra_specs)

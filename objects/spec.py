@@ -103,7 +103,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.6"
+    VERSION: ClassVar[str] = "2.7"
 
     batch_id: str
     request_id: str

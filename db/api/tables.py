@@ -50,6 +50,7 @@ flavors = table(
     sa.Column("disabled", sa.Boolean, nullable=False, default=False),
     sa.Column("description", sa.Text),
     sa.Column("extra_specs", Json, nullable=False),
+    sa.Column("rxtx_factor", sa.Double, nullable=False, server_default=sa.text("1")),
 )
 
 flavor_access = table(

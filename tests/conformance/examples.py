@@ -403,7 +403,7 @@ def create_flavor(asking: Asking) -> None:
     described = {"description": "made by an example"} if asking.since(55) else {}
     small = {"name": name(), "ram": 64, "vcpus": 1, "disk": 1, "id": None} | described
     made = [asking.send(body={"flavor": small})]
-    full = {"OS-FLV-EXT-DATA:ephemeral": 0, "swap": 0, "rxtx_factor": 1.0, "os-flavor-access:is_public": False, "id": name()}
+    full = {"OS-FLV-EXT-DATA:ephemeral": 0, "swap": 0, "rxtx_factor": 2.0, "os-flavor-access:is_public": False, "id": name()}
     made.append(asking.send(body={"flavor": small | {"name": name()} | full}))
     for each in made:
         if each.status == 200:

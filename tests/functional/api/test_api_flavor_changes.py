@@ -7,9 +7,10 @@ from typing import Any
 
 import falcon.testing
 import pytest
+import sqlalchemy as sa
 
 from api import microversions
-from db.api import flavors
+from db.api import flavors, tables
 from tests.support.api import IMAGE, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
@@ -44,7 +45,7 @@ def message(answer: falcon.testing.Result) -> str:
 
 
 def test_a_flavor_is_created_with_all_of_its_fields(front: Front) -> None:
-    fields = {"id": 7, "OS-FLV-EXT-DATA:ephemeral": "5", "swap": "1024", "rxtx_factor": "1.0", "os-flavor-access:is_public": "no"}
+    fields = {"id": 7, "OS-FLV-EXT-DATA:ephemeral": "5", "swap": "1024", "rxtx_factor": "2.5", "os-flavor-access:is_public": "no"}
     answer = create(front, at("2.55"), description="small", **fields)
     assert answer.status_code == 200
     shown = answer.json["flavor"]
@@ -57,7 +58,7 @@ def test_a_flavor_is_created_with_all_of_its_fields(front: Front) -> None:
         "vcpus": 2,
         "disk": 10,
         "swap": 1024,
-        "rxtx_factor": 1.0,
+        "rxtx_factor": 2.5,
         "OS-FLV-EXT-DATA:ephemeral": 5,
         "OS-FLV-DISABLED:disabled": False,
         "os-flavor-access:is_public": False,
@@ -65,6 +66,23 @@ def test_a_flavor_is_created_with_all_of_its_fields(front: Front) -> None:
     }
     made = front.database.read(flavors.get, "7")
     assert (made.swap_mb, made.ephemeral_gb, made.is_public) == (1024, 5, False)
+
+
+def test_a_bandwidth_factor_is_kept_shown_and_sorted_by(front: Front) -> None:
+    factors = {"a": 2, "b": "0.1", "c": 3.40282e38}
+    for flavor_id, factor in factors.items():
+        create(front, id=flavor_id, name=flavor_id, rxtx_factor=factor)
+    found = front.get(f"{FLAVORS}/detail", sort_key="rxtx_factor").json["flavors"]
+    shown = [(each["id"], each["rxtx_factor"]) for each in found]
+    assert (shown[0], shown[-2:]) == (("b", 0.1), [("a", 2.0), ("c", 3.40282e38)])
+    assert {factor for _, factor in shown[1:-2]} == {1.0}
+
+
+def test_a_flavor_that_an_earlier_release_adds_has_the_factor_1(front: Front) -> None:
+    """It does not know the column."""
+    row = {"flavor_id": "a", "name": "a", "vcpus": 1, "memory_mb": 1, "extra_specs": "{}"}
+    front.database.write(lambda tx: tx.execute(sa.insert(tables.flavors).values(row)))
+    assert front.get(f"{FLAVORS}/a").json["flavor"]["rxtx_factor"] == 1.0
 
 
 @pytest.mark.parametrize("flavor_id", [{}, {"id": None}])
@@ -135,8 +153,11 @@ def test_a_server_keeps_no_description_of_its_flavor(front: Front) -> None:
         ({"ram": "9999999999"}, "flavor.ram: 9999999999 is not a whole number"),
         ({"disk": -1}, "flavor.disk: -1 does not fit"),
         ({"swap": 1.5}, "flavor.swap: 1.5 is not of type integer"),
-        ({"rxtx_factor": 2.0}, "flavor.rxtx_factor: 2.0 does not fit"),
-        ({"rxtx_factor": "0.5"}, "flavor.rxtx_factor: '0.5' does not fit"),
+        ({"rxtx_factor": 0}, "flavor.rxtx_factor: 0 does not fit"),
+        ({"rxtx_factor": 1e39}, "flavor.rxtx_factor: 1e+39 does not fit"),
+        ({"rxtx_factor": "0.0"}, "rxtx_factor: 0 is not a number above 0"),
+        ({"rxtx_factor": "9" * 40}, "rxtx_factor: 1e+40 is not a number above 0"),
+        ({"rxtx_factor": "-1"}, "flavor.rxtx_factor: '-1' does not fit"),
         ({"name": " x"}, "flavor.name: ' x' is not a valid name"),
         ({"id": "a/b"}, "flavor.id: 'a/b' does not fit"),
         ({"id": 10**30}, "flavor.id: 1000000000000000000000000000000 does not fit"),

@@ -25,7 +25,8 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
     created = shell.json(
-        "flavor create m1 --id 1 --vcpus 2 --ram 512 --disk 10 --ephemeral 5 --swap 1024 --property a=b=c --property d="
+        "flavor create m1 --id 1 --vcpus 2 --ram 512 --disk 10 --ephemeral 5 --swap 1024 --rxtx-factor 2.5"
+        " --property a=b=c --property d="
     )
     assert created == {
         "id": "1",
@@ -35,6 +36,7 @@ def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
         "disk": 10,
         "ephemeral": 5,
         "swap": 1024,
+        "rxtx_factor": 2.5,
         "public": True,
         "projects": "",
         "disabled": False,
@@ -47,6 +49,7 @@ def test_flavor_from_creation_to_deletion(shell: Shell) -> None:
     assert shell.json("flavor set m1 --enable") == {**changed, "disabled": False}
     shell.done("flavor delete m1")
     assert shell.json("flavor list") == []
+    assert "rxtx_factor: nan is not a number above 0" in shell.refused("flavor create m1 --vcpus 1 --ram 1 --rxtx-factor nan")
 
 
 def test_a_private_flavor_is_given_to_projects(shell: Shell) -> None:

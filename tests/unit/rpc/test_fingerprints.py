@@ -14,7 +14,7 @@ from rpc.codec import all_messages
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.4-e9fb7ac10695",
-    "BuildOrders": "2.7-7575841b710d",
+    "BuildOrders": "2.8-c31a33c3ac9c",
     "Capacity": "1.0-d1751b277fd5",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.2-cc90b00b1255",
@@ -31,7 +31,7 @@ FINGERPRINTS = {
     "Loss": "1.0-d5cb93287232",
     "Origin": "1.1-7a2a9caecdcd",
     "Report": "1.6-2ec2096ee9a0",
-    "RequestSpec": "2.6-01759eaad9f2",
+    "RequestSpec": "2.7-76a3824c50b5",
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.2-a71e523e820f",
     "UnknownGuest": "1.1-c90124cd34eb",
