@@ -13,6 +13,7 @@ from api.opts import ApiSettings
 from api.services import Services
 from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
+from cells.cell import Cell
 from cells.host_service import HostChange
 from cells.registry import CellRegistry
 from db.api import mappings
@@ -44,10 +45,7 @@ class PhysicalHosts:
         answer(resp, {"hosts": hosts})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, host: str) -> None:
-        try:
-            cell = self._registry.of_host(host)
-        except errors.HostNotMapped:
-            raise errors.NotFound(f"Compute host {host[:80]} could not be found.") from None
+        cell = self._cell_of(host)
         nodes = cell.within(self._settings.cell_timeout).read(compute_nodes.of_hosts, [host])
         owned = self._database.read(_flavors_on, host)
         shown = [
@@ -61,12 +59,20 @@ class PhysicalHosts:
         ]
         answer(resp, {"host": shown})
 
+    def _cell_of(self, host: str) -> Cell:
+        """Raises errors.NotFound."""
+        try:
+            return self._registry.of_host(host)
+        except errors.HostNotMapped:
+            raise errors.NotFound(f"Compute host {host[:80]} could not be found.") from None
+
     @validated_by("_validator")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, host: str) -> None:
         """Raises errors.NotOffered for the mode of maintenance: ``superconductor host drain`` empties a host."""
         call = calls.of(req)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
+        self._cell_of(host)
         if "maintenance_mode" in document:
             raise errors.NotOffered("maintenance_mode: is not offered; 'superconductor host drain' empties a host.")
         enabled = document["status"].lower() == "enable"

@@ -88,7 +88,7 @@ class OperationActions:
         resp.status = 202
 
     def _rebuild(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
-        """Answers with the server, as it is shown, and with its new password."""
+        """Answers with the server, as it is to be, and with its new password."""
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         limits = self._operations.limits(call)
@@ -100,7 +100,8 @@ class OperationActions:
         self._operations.accept(call, server_id, Kind.REBUILD, args, decide=decide, secrets=given)
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
-        document = server_view.rebuilt(found.server, found.spec, call, status, found.ports, found.groups)
+        server = msgspec.structs.replace(found.server, image_id=value["imageRef"])
+        document = server_view.rebuilt(server, found.spec, call, status, found.ports, found.groups)
         password = self._boot_secrets.answered(given)
         answer(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
 

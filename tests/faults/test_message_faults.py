@@ -271,8 +271,10 @@ QUESTIONS = (
     "compute.console_output",
     "compute.open_console",
     "compute.diagnostics",
+    "scheduler.capacity",
+    "scheduler.dry_run",
 )
-"""They change no row, and who asks is told if there is no answer: ``tests/functional/api/test_api_console.py``."""
+"""They change no row, and who asks is told if there is no answer: ``test_api_console.py``, ``test_api_dry_run.py`` and so on."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 

@@ -133,6 +133,7 @@ def test_a_rebuild_changes_the_server_with_its_disk(front: Front, server: str) -
     assert answer.status_code == 202, answer.text
     rebuilt = answer.json["server"]
     assert (rebuilt["name"], rebuilt["description"], rebuilt["metadata"]) == ("other", "new", {"a": "b"})
+    assert rebuilt["image"]["id"] == IMAGE
     assert (rebuilt["key_name"], rebuilt["user_data"], rebuilt["progress"]) == (None, None, 0)
     assert shown(front, server)["name"] == "other"
 

@@ -288,6 +288,7 @@ def test_another_service_is_deleted_once_it_is_silent(front: Front) -> None:
 def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
     hosts = front.get("/v2.1/os-hosts").json["hosts"]
     assert {"host_name": "h1", "service": "compute", "zone": "nova"} in hosts
+    assert front.get("/v2.1/os-hosts", zone="").json["hosts"] == hosts
     assert front.get("/v2.1/os-hosts", zone="internal").json["hosts"] == [each for each in hosts if each["zone"] == "internal"]
     server = front.boot("web", TENANT)
     front.hand_over()
@@ -304,6 +305,7 @@ def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
         ("h1", {"status": "on"}, 400),
         ("h1", {}, 400),
         ("h1", {"maintenance_mode": "enable"}, 501),
+        ("nowhere", {"maintenance_mode": "enable"}, 404),
     ):
         assert front.client.simulate_put(f"/v2.1/os-hosts/{path}", json=body).status_code == status
     assert front.get("/v2.1/os-hosts/nowhere").status_code == 404
