@@ -24,6 +24,7 @@ MODULES = (
     "plan/job",
     "plan/members",
     "plan/request",
+    "plan/shapes",
     "plan/survey",
     "table/columns",
     "table/host_table",

@@ -302,8 +302,7 @@ class KeptSurvey(Survey):
             self._counts = self._rows.counts(self._by_code)
         return self._counts
 
-    @counts.setter
-    def counts(self, counts: tuple[FilterCount, ...]) -> None:
+    def recount(self, counts: tuple[FilterCount, ...]) -> None:
         self._counts = counts
 
     @property

@@ -100,15 +100,21 @@ class Survey(abc.ABC):
     """The hosts that could take the first instance, and how good each is.
 
     ``total``: hosts in the table. ``parts``: the weighers with their scales. ``changes``: the table's change counter at the survey.
-    ``counts``: how many hosts each filter left.
     """
-
-    counts: tuple[FilterCount, ...]
 
     def __init__(self, total: int, parts: tuple[WeigherScale, ...], changes: int) -> None:
         self.total = total
         self.parts = parts
         self.changes = changes
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> tuple[FilterCount, ...]:
+        """How many hosts each filter left."""
+
+    @abc.abstractmethod
+    def recount(self, counts: tuple[FilterCount, ...]) -> None:
+        """These are the counts from now on."""
 
     @property
     @abc.abstractmethod
@@ -177,8 +183,7 @@ class FleetSurvey(Survey):
     def counts(self) -> tuple[FilterCount, ...]:
         return self._counts if self._singly is None else (*self._counts, *self._singly.counts())
 
-    @counts.setter
-    def counts(self, counts: tuple[FilterCount, ...]) -> None:
+    def recount(self, counts: tuple[FilterCount, ...]) -> None:
         self._counts, self._singly = counts, None
 
     @property
@@ -203,7 +208,7 @@ class FleetSurvey(Survey):
         self._left = np.zeros(self._scores.size, np.bool_)
         self._left[positions[passed]] = True
         self._leaders = self._first = None
-        self.counts = (*self._counts, *self._singly.counts(whole=True))
+        self.recount((*self._counts, *self._singly.counts(whole=True)))
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         return self._passing_of(self._best, count)

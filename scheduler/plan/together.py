@@ -41,7 +41,7 @@ def together(table: HostTable, driver: Criteria, request: Request, found: Survey
             enough = _roomiest_nodes(table, driver, request, rows, count)
     chosen = found if enough.all() else engine.survey(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
-    chosen.counts = (*found.counts, counted)
+    chosen.recount((*found.counts, counted))
     return chosen
 
 
