@@ -129,7 +129,12 @@ class Acceptor:
         ]
         deadline = self._database.now() + self._settings.build_timeout
         most = self._limits.of(spec.project_id)["server_group_members"]
-        admission = Admission(limits=self._limits.of_servers(), at_least=least, group_members=most)
+        admission = Admission(
+            limits=self._limits.of_servers(),
+            at_least=least,
+            group_members=most,
+            unique_names=self._settings.unique_server_names,
+        )
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
         return arrival, given
 

@@ -95,7 +95,7 @@ def make_app(
     acceptor = Acceptor(settings, database, catalog, limits, boot_secrets)
     boot = BootServers(settings, RequestRateLimit(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
-    edits = ServerEdits(database)
+    edits = ServerEdits(database, settings.unique_server_names)
     operations = Operations(settings, ledger, registry, catalog, limits, watch, doorbell, boot_secrets)
     server = OneServer(settings, finder, watch, silences, edits, operations)
     metadata = MetadataItems(settings, edits, limits)

@@ -30,6 +30,7 @@ from objects.flavor import Flavor
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.process import AGENT_BINARY
+from objects.server_name import NameScope
 from objects.spec import BootSecrets
 from service.steps import step
 
@@ -107,7 +108,7 @@ class Operations:
             limits=self._limits.of_servers(),
             sealed=self._boot_secrets.seal(operation_uuid, secrets) if secrets else None,
         )
-        operation = self._database.write(_accept, asked, decide, now)
+        operation = self._database.write(_accept, asked, decide, now, self._settings.unique_server_names)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)
         if kind.moves:
             self._doorbell.accepted(call.context, asked.batch_id or "")
@@ -244,10 +245,10 @@ class Operations:
             raise errors.Invalid(f"Compute service of {server.host} is still in use: {advice}")
 
 
-def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now: float) -> Operation:
+def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now: float, unique_names: NameScope) -> Operation:
     operation = operation_accept.accept(tx, asked, now)
     if decide is not None:
-        edits.change(tx, asked.server_uuid, decide, project_id=asked.scope, now=now)
+        edits.change(tx, asked.server_uuid, decide, project_id=asked.scope, now=now, unique_names=unique_names)
     return operation
 
 

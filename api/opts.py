@@ -14,6 +14,7 @@ from objects import errors, text
 from objects.base import INT32_MAX, Object
 from objects.ids import checked_identifier
 from objects.quota import UNLIMITED, QuotaLimits
+from objects.server_name import NameScope
 
 GROUP = "api"
 QUOTA_GROUP = "quota"
@@ -100,6 +101,18 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     cfg.IntOpt("list_burst", default=20, min=1, mutable=True, help="Lists of a project that list_rate allows at once."),
     cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
+    cfg.StrOpt(
+        "unique_server_names",
+        default="",
+        choices=[
+            ("", "Servers may have the same name."),
+            ("project", "Servers of a project must have different names."),
+            ("global", "All servers must have different names."),
+        ],
+        help="Where the name of a new or renamed server must be unique, without regard to case; a name that is taken is refused "
+        "with 409. Give all API processes the same value. After a change, and the restart of all of them, run 'superconductor db "
+        "record-names': it records the names of the servers that exist.",
+    ),
     cfg.IntOpt(
         "max_attempts", default=3, min=1, mutable=True, help="Hosts of a cell that one build may try before its server is in ERROR."
     ),
@@ -254,6 +267,7 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     list_rate: float = 0.0
     list_burst: int = 20
     max_servers_per_request: int = 1000
+    unique_server_names: NameScope = NameScope.OFF
     max_attempts: int = 3
     enable_instance_password: bool = True
     tenant_faults: str = "plain"
@@ -293,6 +307,7 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
     more = {
         "allowed_hosts": tuple(group.allowed_hosts),
         "trusted_proxies": tuple(group.trusted_proxies),
+        "unique_server_names": unique_names(conf),
         "quota": default_limits(conf),
         **{option.dest: conf[QUOTA_GROUP][option.dest] for option in USER_QUOTAS},
         "policy_files": policy_files(conf),
@@ -300,6 +315,12 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "consoles": console_opts.urls(conf),
     }
     return ApiSettings(**values | more)
+
+
+def unique_names(conf: cfg.ConfigOpts) -> NameScope:
+    """Where names of servers must be unique. Registers the options if necessary."""
+    conf.register_opts(OPTIONS, group=GROUP)
+    return NameScope(conf[GROUP].unique_server_names)
 
 
 def default_limits(conf: cfg.ConfigOpts) -> QuotaLimits:

@@ -13,14 +13,16 @@ from db.api.edits import Decide, Edit, Edited
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.instance import Server
+from objects.server_name import NameScope
 from objects.spec import ServerProperties
 
 
 class ServerEdits:
     """Every method raises errors.NotFound if the server is unknown, deleted or not the caller's."""
 
-    def __init__(self, database: ApiDatabase) -> None:
+    def __init__(self, database: ApiDatabase, unique_names: NameScope) -> None:
         self._database = database
+        self._unique_names = unique_names
 
     def read(self, call: Call, server_id: str) -> ServerProperties:
         """The server's properties with all edits."""
@@ -33,7 +35,14 @@ class ServerEdits:
         """Edit the server as ``decide`` says, locked or not. Raises what that raises."""
         edited = None
         if is_uuid(server_id):
-            edited = self._database.write(edits.change, server_id, decide, project_id=call.scope, now=self._database.now())
+            edited = self._database.write(
+                edits.change,
+                server_id,
+                decide,
+                project_id=call.scope,
+                now=self._database.now(),
+                unique_names=self._unique_names,
+            )
         if edited is None:
             raise missing(server_id)
         return edited

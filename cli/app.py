@@ -68,6 +68,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.db_restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
     ("db online-migrations", "cli.db_online:DbOnlineMigrations", "bring rows of an older release up to date"),
+    ("db record-names", "cli.db_names:DbRecordNames", "record the names of servers, where they must be unique"),
     ("db archive", "cli.db_purge:DbArchive", "move the rows of servers deleted long ago into files"),
     ("db purge", "cli.db_purge:DbPurge", "remove the rows of servers deleted long ago"),
     ("upgrade check", "cli.upgrade:UpgradeCheck", "check whether this release can be installed"),

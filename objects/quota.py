@@ -5,6 +5,7 @@ from __future__ import annotations
 from objects import errors
 from objects.base import Object
 from objects.flavor import Flavor
+from objects.server_name import NameScope
 
 RESOURCES = ("instances", "cores", "ram")
 UNLIMITED = -1
@@ -55,12 +56,14 @@ class Quota(Object, frozen=True, kw_only=True):
 class Admission(Object, frozen=True, kw_only=True):
     """The terms for admitting a batch: the default limits of a project, and the minimum number of servers.
 
-    ``at_least`` None: all servers or none. ``group_members``: the most that the batch's server group may have.
+    ``at_least`` None: all servers or none. ``group_members``: the most that the batch's server group may have. ``unique_names``:
+    where the names of the servers must be unique.
     """
 
     limits: QuotaLimits = QuotaLimits()
     at_least: int | None = None
     group_members: int = UNLIMITED
+    unique_names: NameScope = NameScope.OFF
 
 
 ANY = Admission()

@@ -9,13 +9,13 @@ import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import addresses, batches, quotas, server_groups, spec_fields
+from db.api import addresses, batches, quotas, server_groups, server_names, spec_fields
 from db.api.tables import build_requests, client_tokens, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
 from db.sql.keyed import KeyedDelete
-from objects import errors, stored
+from objects import errors, server_name, stored
 from objects.base import Object
 from objects.network import PortRequest
 from objects.quota import ANY, Admission, QuotaUsage
@@ -79,8 +79,9 @@ def accept(
 
     ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
     ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server.
-    Raises ``errors.Conflict`` if a uuid is taken, the servers of the token were purged, or a network has too few addresses. Raises
-    ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no room.
+    Raises ``errors.Conflict`` if a uuid or a name is taken, the servers of the token were purged, or a network has too few
+    addresses. Raises ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no
+    room.
     """
     if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
         return earlier
@@ -89,7 +90,7 @@ def accept(
     # Last, to lock the project's row for a short time: other transactions that accept for this project wait for it.
     count = quotas.charge(tx, spec, len(servers), admission)
     if count < len(servers):
-        servers = _cut(tx, spec, servers, count)
+        servers = _cut(tx, arrival, count)
         if ports:
             addresses.give_back(tx, [server.uuid for server in arrival.servers[count:]], now)
     _refuse_crowds(tx, [arrival])
@@ -114,6 +115,10 @@ def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
         addresses.refuse_shortage(tx, arrival.ports, len(arrival.servers))
     except (errors.Conflict, errors.Invalid) as refusal:
         refusals.append(str(refusal))
+    try:
+        server_names.refuse_taken(tx, _keys([arrival], count))
+    except errors.Conflict as refusal:
+        refusals.append(str(refusal))
     return count, refusals
 
 
@@ -134,6 +139,26 @@ def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> 
     return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
 
 
+def _keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[str, str]:
+    """The names of the servers by their keys; none if names need not be unique. ``count``: only so many servers of each batch.
+
+    Raises errors.Conflict if two of the servers have one name.
+    """
+    found: dict[str, str] = {}
+    for arrival in arrivals:
+        names = [server.name for server in arrival.servers[:count]]
+        if count == 1 < len(arrival.servers):
+            names = [arrival.spec.name]
+        for name in names:
+            key = server_name.name_key(arrival.admission.unique_names, arrival.spec.project_id, name)
+            if key is None:
+                continue
+            if key in found:
+                raise server_name.taken(name)
+            found[key] = name
+    return found
+
+
 def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
     """Raises errors.OverQuota if a server group has too many members now. Batches at the same moment may exceed the limit."""
     groups = [arrival.spec.group.uuid for arrival in arrivals if arrival.spec.group is not None]
@@ -144,6 +169,8 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
     specs: list[dict[str, Any]] = []
     requests: list[dict[str, Any]] = []
     mappings: list[dict[str, Any]] = []
+    if keys := _keys(arrivals):
+        server_names.refuse_taken(tx, keys)
     for arrival in arrivals:
         spec = arrival.spec
         specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now, **spec_fields.columns(spec)})
@@ -162,10 +189,15 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
             "memory_mb": spec.flavor.memory_mb,
         }
         requests += [request | {"instance_uuid": s.uuid} for s in arrival.servers]
-        mappings += [mapping | {"instance_uuid": s.uuid, "name": s.name, "launch_index": s.launch_index} for s in arrival.servers]
+        for server in arrival.servers:
+            row = mapping | {"instance_uuid": server.uuid, "name": server.name, "launch_index": server.launch_index}
+            if keys:
+                row["name_key"] = server_name.name_key(arrival.admission.unique_names, spec.project_id, server.name)
+            mappings.append(row)
     try:
-        for statement, rows in ((_INSERT_SPEC, specs), (_INSERT_REQUESTS, requests), (_INSERT_MAPPINGS, mappings)):
-            tx.execute(statement, rows)
+        with server_names.meeting():
+            for statement, rows in ((_INSERT_SPEC, specs), (_INSERT_REQUESTS, requests), (_INSERT_MAPPINGS, mappings)):
+                tx.execute(statement, rows)
     except DuplicateEntry as error:
         named = ", ".join(arrival.spec.batch_id for arrival in arrivals)
         raise errors.Conflict(f"batch {named}: its uuid, or that of one of its servers, is taken") from error
@@ -179,8 +211,9 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
         addresses.claim(tx, wanted)
 
 
-def _cut(tx: ApiTransaction, spec: RequestSpec, servers: Sequence[NewServer], count: int) -> Sequence[NewServer]:
+def _cut(tx: ApiTransaction, arrival: NewBatch, count: int) -> Sequence[NewServer]:
     """Delete the rows just written for all but the first ``count`` servers; return the servers that stay."""
+    spec, servers = arrival.spec, arrival.servers
     surplus = sorted(server.uuid for server in servers[count:])
     for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
         delete(tx, surplus)
@@ -188,6 +221,10 @@ def _cut(tx: ApiTransaction, spec: RequestSpec, servers: Sequence[NewServer], co
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
     if count == 1:  # a single server gets the plain name, without a number
         tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
+        before, after = (
+            server_name.name_key(arrival.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)
+        )
+        server_names.rename(tx, servers[0].uuid, before, after, spec.name)
     return servers[:count]
 
 

@@ -198,7 +198,13 @@ _GONE = sa.delete(build_requests).where(build_requests.c.instance_uuid == sa.bin
 _MARK = (
     sa.update(instance_mappings)
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), instance_mappings.c.deleted.is_(sa.false()))
-    .values(deleted=sa.true(), updated_at=sa.bindparam("now"), deleted_at=sa.bindparam("now"), deleted_by=sa.bindparam("request"))
+    .values(
+        deleted=sa.true(),
+        updated_at=sa.bindparam("now"),
+        deleted_at=sa.bindparam("now"),
+        deleted_by=sa.bindparam("request"),
+        name_key=sa.null(),
+    )
 )
 _MAPPING = sa.select(
     instance_mappings.c.project_id,

@@ -15,15 +15,16 @@ import sqlalchemy as sa
 from msgspec import UNSET, UnsetType
 from oslo_db.exception import RetryRequest
 
-from db.api import mappings, spec_fields
+from db.api import mappings, server_names, spec_fields
 from db.api.listing import server_of
 from db.api.tables import instance_mappings, operations
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from objects import errors, stored
+from objects import errors, server_name, stored
 from objects.base import Object
 from objects.instance import Server
+from objects.server_name import NameScope
 from objects.spec import ServerProperties
 
 OWNER, ADMIN = "owner", "admin"
@@ -93,11 +94,20 @@ _LOCK = by_index(
 )
 
 
-def change(tx: ApiTransaction, uuid: str, decide: Decide, *, project_id: str | None, now: float) -> Edited | None:
+def change(
+    tx: ApiTransaction,
+    uuid: str,
+    decide: Decide,
+    *,
+    project_id: str | None,
+    now: float,
+    unique_names: NameScope = NameScope.OFF,
+) -> Edited | None:
     """Edit the server as ``decide`` says; concurrent edits of a server wait for each other.
 
-    ``project_id``: the project that the server must belong to; None: any.
-    Returns None if the server is unknown, deleted or of another project. Raises what ``decide`` raises.
+    ``project_id``: the project that the server must belong to; None: any. ``unique_names``: where a new name must be unique.
+    Returns None if the server is unknown, deleted or of another project. Raises what ``decide`` raises, and errors.Conflict if
+    another server has the name.
     """
     found = tx.execute(_ROWS, {"uuid": uuid}).one_or_none()
     if found is None:
@@ -119,6 +129,9 @@ def change(tx: ApiTransaction, uuid: str, decide: Decide, *, project_id: str | N
     if columns := edit.columns():
         live = [row for each, row in rows.items() if each in bodies and not row.deleted]
         _write(tx, live, edit, columns | {"updated_at": now})
+    if edit.name is not UNSET and not server_name.is_same(edit.name, body.name):
+        key = server_name.name_key(unique_names, body.project_id, edit.name)
+        server_names.rename(tx, uuid, home.name_key, key, edit.name)
     known = {"description": edit.description, "metadata": edit.metadata, "tags": edit.tags}
     changes = {name: value for name, value in known.items() if value is not UNSET}
     return Edited(before=before, after=msgspec.structs.replace(server, **changes).properties(asked))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import addresses, claims, edits, image_removals, mappings, operations, quotas
+from db.api import addresses, claims, edits, image_removals, mappings, operations, quotas, server_names
 from db.api.operations import Body, Locked, OpenOperation
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
@@ -500,6 +500,7 @@ def delete(
         return None
     edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)
     carried = drop(tx, stamp, list(bodies.values()), {server_uuid: request_id}, now)
+    server_names.free(tx, server_uuid)
     quotas.release(tx, bodies[shown].server.project_id, QuotaUsage(instances=1))
     if outbox.kept(tx) and (bodies[shown].server.turn or (now_open is not None and now_open.held)):
         outbox.put(tx, "api", notification.of_moved_delete(server_uuid, bodies[shown].server.host, now))

@@ -291,6 +291,8 @@ instance_mappings = table(
     sa.Column("key_name", Name),  # of its last rebuild that named one; empty: none; NULL: as in the spec
     sa.Column("public_key", sa.Text),
     sa.Column("user_version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("name_key", sa.String(80)),  # of the home row, where names must be unique (db/api/server_names.py)
+    sa.Index("ix_instance_mappings_name_key", "name_key", unique=True),
     sa.Index("ix_instance_mappings_list", "project_id", "deleted", "created_at", "instance_uuid"),
     sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
 )

@@ -51,9 +51,9 @@ def create_table(name: str, *columns: sa.Column[Any], key: tuple[str, ...], uniq
     op.create_table(name, *items, if_not_exists=True, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate=COLLATION)
 
 
-def create_index(table: str, *columns: str, name: str = "") -> None:
+def create_index(table: str, *columns: str, name: str = "", unique: bool = False) -> None:
     """An index, named for its table and columns unless a name says what it is for."""
-    op.create_index(f"ix_{table}_{name or '_'.join(columns)}", table, list(columns), if_not_exists=True)
+    op.create_index(f"ix_{table}_{name or '_'.join(columns)}", table, list(columns), if_not_exists=True, unique=unique)
 
 
 def add_column(table: str, added: sa.Column[Any]) -> None:

@@ -1,0 +1,52 @@
+"""``superconductor db record-names``: names of older servers are recorded as the configuration asks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from db.api import builds
+from db.api.builds import NewServer
+from db.api.server_names import SERVERS_PER_TRANSACTION
+from tests.support import fleet
+from tests.support.commands import Outcome, Shell
+from tests.support.conductor import FAR, NOW
+from tests.support.databases import sqlite_url, synced
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    shell = Shell(tmp_path, capsys)
+    shell.done("-q db sync")
+    return shell
+
+
+def accept(shell: Shell, project: str, *names: str) -> None:
+    database = synced(sqlite_url(shell.state, "api"), "api")
+    servers = [NewServer(uuid=str(uuid.uuid4()), name=name) for name in names]
+    database.write(builds.accept, fleet.spec(project_id=project), servers, now=NOW, deadline=FAR)
+    database.dispose()
+
+
+def record(shell: Shell, scope: str) -> Outcome:
+    file = shell.state / f"api-{scope}.conf"
+    file.write_text(f"[api_database]\nconnection = {sqlite_url(shell.state, 'api')}\n[api]\nunique_server_names = {scope}\n")
+    return shell.run("--config-file", str(file), *["db", "record-names", "-f", "json"])
+
+
+def test_every_server_that_shares_its_name_is_listed(shell: Shell) -> None:
+    accept(shell, "p1", *(f"s{n}" for n in range(SERVERS_PER_TRANSACTION)), "S7")
+    accept(shell, "p2", "s1")
+    within = record(shell, "project")
+    assert (within.status, within.err) == (1, "")
+    [shared] = json.loads(within.out)
+    assert (shared["Project"], shared["Name"].lower()) == ("p1", "s7")
+    everywhere = record(shell, "global")
+    assert everywhere.status == 1
+    assert {each["Name"].lower() for each in json.loads(everywhere.out)} == {"s1", "s7"}
+    for scope in ("", ""):
+        assert (record(shell, scope).status, json.loads(record(shell, scope).out)) == (0, [])
+    assert shell.json("db record-names") == []
