@@ -78,8 +78,8 @@ def describe(console: Console, told: dict[str, Any]) -> None:
 
 
 def _describe_loss(console: Console, loss: dict[str, Any]) -> None:
-    placed = f"{loss['placed']} of their {loss['servers']} servers fit elsewhere, the largest placed first"
-    console.print(f"{loss['hosts']} hosts are lost: {placed}.", markup=False)
+    fate = f"Servers on them: {loss['servers']}, of which {loss['placed']} fit elsewhere, the largest placed first."
+    console.print(f"Hosts lost: {loss['hosts']}. {fate}", markup=False)
     if stranded := loss["stranded"]:
         rows = [(each["name"], each["id"], each["host"], each["flavor"], each["reason"]) for each in stranded]
         console.print(table_of("Servers that fit nowhere else", ("Name", "ID", "Host", "Flavor", "Reason"), rows))

@@ -324,12 +324,12 @@ def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:
         assert "none fits" in operator.done("capacity m1.small --without-cell cell1")
         assert "there is no cell 'x'" in operator.refused("capacity m1.small --without-cell x")
         operator.refused("capacity", status=2)
-        assert "0 of their 0 servers fit elsewhere" in operator.done("capacity m1.small --after-losing host h1")
+        assert "Servers on them: 0, of which 0 fit elsewhere" in operator.done("capacity m1.small --after-losing host h1")
         front.boot("web", availability_zone="nova:h2", min_count=3)
         assert decide(front) == ["h2"] * 3
         outcome = operator("capacity m1.small --after-losing zone nova")
         assert (outcome.status, outcome.err) == (1, "")
-        for part in ("0 of their 3 servers fit elsewhere", "web-1", "Servers that fit nowhere else", "none fits"):
+        for part in ("Servers on them: 3, of which 0 fit elsewhere", "web-1", "Servers that fit nowhere else", "none fits"):
             assert part in outcome.out, part
         assert "--after-losing: 'rack' is not one of zone, host, cell" in operator.refused("capacity 1 --after-losing rack r1")
 
