@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from api.main import build_app
 from api.opts import ApiSettings
-from compute.driver import Guest
 from compute.simulated import SimulatedDriver
 from conductor.guest_reader import GuestReader
 from db.cell import services
@@ -23,8 +22,8 @@ from objects.process import AGENT_BINARY
 from objects.task import Power
 from rpc.compute import ANSWERING_VERSION
 from rpc.transport import Bus
-from tests.support.agents import Agents
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.asked_guest import active_server, its_guest
 from tests.support.bus import embedded_url
 
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
@@ -40,27 +39,13 @@ def front(tmp_path: Path) -> Iterator[Front]:
 
 @pytest.fixture
 def server(front: Front) -> str:
-    """A server that is ACTIVE on host h1, whose agent is alive, or seems so."""
-    uuid = front.boot("web", TENANT)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
-    front.heartbeat("h1")
-    return uuid
+    return active_server(front)
 
 
 @pytest.fixture
 def driver(front: Front, server: str, tmp_path: Path) -> Iterator[SimulatedDriver]:
-    """The hypervisor of that host, with the server's guest, and an agent."""
-    bus = Bus(front.ground.bus("cell1"))
-    agents = Agents(bus, tmp_path)
-    agents.start("h1")
-    guest = Guest(uuid=server, name="web", node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1)
-    driver = agents.drivers["h1"]
-    driver._journal.add(guest)
-    yield driver
-    agents.stop()
-    bus.close()
+    with its_guest(front, server, tmp_path) as driver:
+        yield driver
 
 
 def ask(front: Front, server: str, value: Any, headers: dict[str, str] = TENANT) -> falcon.testing.Result:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from compute.driver import ComputeDriver, Guest
+from compute.driver import ComputeDriver
 from compute.simulated import SimulatedDriver
 from conductor.guest_reader import GuestReader
 from db.cell.tables import services
@@ -19,9 +19,8 @@ from objects.context import RequestContext
 from objects.diagnostics import CpuDiagnostics, Diagnostics, DiskDiagnostics, GuestState, NicDiagnostics
 from objects.task import Power
 from rpc.compute import DIAGNOSING_VERSION
-from rpc.transport import Bus
-from tests.support.agents import Agents
 from tests.support.api import NEWEST, TENANT, Front
+from tests.support.asked_guest import active_server, its_guest
 
 OPERATOR = {"X-Project-Id": "operators", "X-Roles": "admin"}
 ADMIN = NEWEST | OPERATOR
@@ -75,27 +74,13 @@ def front(tmp_path: Path) -> Iterator[Front]:
 
 @pytest.fixture
 def server(front: Front) -> str:
-    """A server that is ACTIVE on host h1, whose agent is alive, or seems so."""
-    uuid = front.boot("web", TENANT)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
-    front.heartbeat("h1")
-    return uuid
+    return active_server(front)
 
 
 @pytest.fixture
 def driver(front: Front, server: str, tmp_path: Path) -> Iterator[SimulatedDriver]:
-    """The hypervisor of that host, with the server's guest, and an agent."""
-    bus = Bus(front.ground.bus("cell1"))
-    agents = Agents(bus, tmp_path)
-    agents.start("h1")
-    guest = Guest(uuid=server, name="web", node="h1", fence=1, attempt=1, builder="h1:a", vcpus=2, memory_mb=512, disk_gb=1)
-    driver = agents.drivers["h1"]
-    driver._journal.add(guest)
-    yield driver
-    agents.stop()
-    bus.close()
+    with its_guest(front, server, tmp_path, vcpus=2, memory_mb=512) as driver:
+        yield driver
 
 
 def ask(front: Front, server: str, headers: dict[str, str] = ADMIN) -> falcon.testing.Result:
