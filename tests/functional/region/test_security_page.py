@@ -24,9 +24,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "It cannot invent a host": (f"{BORDER}::test_it_cannot_invent_a_host",),
     "It cannot learn the builder": (f"{BORDER}::test_it_cannot_read_what_another_host_holds",),
     "It cannot get the user data or password": (f"{BORDER}::test_it_gets_no_secrets_of_a_build_that_was_not_ordered_from_it",),
-    "It cannot get them after its build has begun": (
+    "It cannot get them after the build or rebuild has begun": (
         "functional/conductor/test_secrets_delivery.py::test_another_start_of_the_agent_gets_none_for_the_same_attempt",
         "functional/conductor/test_secrets_delivery.py::test_only_who_asks_whether_to_build_gets_them",
+        "functional/compute/test_secrets_tasks.py::test_a_rebuild_that_a_dead_agent_had_begun_fails_and_leaves_nothing",
+        "functional/compute/test_secrets_tasks.py::test_nobody_else_gets_them",
     ),
     "It cannot send orders to other hosts": (
         f"{BORDER}::test_the_broker_refuses_a_hosts_user",
