@@ -64,7 +64,7 @@ def oddity(column: sa.Column[Any], turn: int, dialect: str) -> Any:
 
 def values(table: sa.Table, turn: int, dialect: str) -> dict[str, Any]:
     """Of all columns that name nothing: neither part of a key nor the name of something else."""
-    keys = {column.name for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint) for column in constraint}
+    keys = _unique(table)
     free = [column for column in table.columns if not column.primary_key and column.name not in keys]
     return {c.name: None if turn == 0 and c.nullable else oddity(c, turn, dialect) for c in free}
 
@@ -116,10 +116,14 @@ def _names(table: sa.Table, about: Names) -> dict[str, Any]:
     keys = {column.name for column in table.primary_key}
     texts = {c.name for c in table.columns if isinstance(c.type, sa.String) and not isinstance(c.type, sa.Text)}
     named = {name: of.get(name, about.instance) for name in texts if name in of or name in keys or name.endswith("uuid")}
-    unique = {
-        column.name for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint) for column in constraint
-    }
-    return dict.fromkeys(unique & texts, about.instance) | named | dict.fromkeys(keys - texts, 10**6)
+    return dict.fromkeys(_unique(table) & texts, about.instance) | named | dict.fromkeys(keys - texts, 10**6)
+
+
+def _unique(table: sa.Table) -> set[str]:
+    """The columns of unique constraints and unique indexes."""
+    constraints = [each.columns for each in table.constraints if isinstance(each, sa.UniqueConstraint)]
+    indexes = [each.columns for each in table.indexes if each.unique]
+    return {column.name for columns in (*constraints, *indexes) for column in columns}
 
 
 def _write(tx: Connection, table: sa.Table, key: list[sa.Column[Any]], row: Mapping[str, Any], change: Mapping[str, Any]) -> None:
