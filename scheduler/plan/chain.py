@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from scheduler.filters.base import Filter
 from scheduler.weighers.base import Weigher
 
+NAMED = frozenset({"flavor.extra_specs", "image"})
+"""The optional fields of requests that ``reads`` can name."""
+
 
 class Chain(NamedTuple):
     """``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
 
-    ``reads``: what their answers depend on beside the table, by the names in ``shapes.FIELDS``; None: one of them does not say.
+    ``reads``: what their answers depend on beside the table, by the names in ``shapes.FIELDS``; None: one of them does not say, or
+    requests of this kind have a field of which there are no names.
     """
 
     at_once: tuple[Filter, ...]
@@ -21,8 +25,10 @@ class Chain(NamedTuple):
     reads: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> Chain:
-        said = [*(one.reads for one in filters), *(one.reads for one in weighers)]
+    def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], given: Set[str]) -> Chain:
+        """``given``: the fields of ``OPTIONAL`` that requests of this kind have."""
+        said: list[tuple[str, ...] | None] = [() if given <= NAMED else None]
+        said += [*(one.reads for one in filters), *(one.reads for one in weighers)]
         return cls(
             tuple(one for one in filters if not one.host_by_host),
             tuple(one for one in filters if one.host_by_host),

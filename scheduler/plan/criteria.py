@@ -47,7 +47,7 @@ class Criteria:
         if made is None or made.filters is not self.filters or made.weighers is not self.weighers:
             given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
             called = [one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)]
-            chain = Chain.of(called, [one for one in self.weighers if _called(one.applies_when, given)])
+            chain = Chain.of(called, [one for one in self.weighers if _called(one.applies_when, given)], given)
             self._chains[shape] = made = _Made(self.filters, self.weighers, chain)
         return made.chain
 

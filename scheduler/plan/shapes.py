@@ -100,11 +100,8 @@ class Shapes:
 
 
 def _is_plain(request: Request) -> bool:
-    """Whether it has none of the fields and assumptions under which each request has an answer of its own."""
-    spec_has = request.shape
-    if any(spec_has[2:]) or request.assume_up or request.any_cell or request.unheard_cells:
-        return False
-    return request.only_cell is None and request.source_cell is None
+    """Whether it makes none of the assumptions under which a refusal is looked into."""
+    return not (request.assume_up or request.any_cell or request.unheard_cells)
 
 
 class KeptRows:
