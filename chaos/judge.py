@@ -108,10 +108,10 @@ class Judge:
                 yield Violation(what=what, story=tuple(stories))
 
     def _unconfirmed(self) -> Iterator[Violation]:
-        """Each resize is confirmed after a while. Other operations that are open are not at rest."""
+        """Each resize and migration is confirmed after a while. Other operations that are open are not at rest."""
         for operation in self._evidence.operations:
             if operation.state is OperationState.VERIFY:
-                what = f"{operation.server_uuid}: its resize {operation.uuid} still waits for its user"
+                what = f"{operation.server_uuid}: its {operation.kind} {operation.uuid} still waits for its user"
                 yield Violation(what=what, story=self.story(operation.server_uuid))
 
     # -- in the right state ----------------------------------------------------------------------------------------------------
