@@ -82,7 +82,7 @@ class Need(enum.StrEnum):
     """What a server needs next, so that it leaves its host."""
 
     MOVE = "move"
-    CONFIRM = "confirm"  # its resize
+    CONFIRM = "confirm"  # its resize or migration
     OFFLOAD = "offload"  # it is shelved, and its host may forget it
     GIVE_UP = "give up"  # its migration or resize from a dead host, which cannot be asked to be off
     WAIT = "wait"  # until what is under way has ended
@@ -109,7 +109,7 @@ class MoveOrder(Object, frozen=True, kw_only=True):
     """How servers are to be moved. ``kinds``: by the condition of their hosts; servers of other hosts are left there.
 
     ``live``: migrate servers live that run. ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm``: confirm
-    resizes that wait for their users.
+    moves that wait for their users.
     """
 
     kinds: Mapping[HostCondition, OperationKind]
@@ -289,7 +289,7 @@ class Emptier:
         self._ledger.write(shelving.offload, [operation.uuid], self.database.now())
 
     def confirm(self, operation: Operation) -> None:
-        """Confirm a resize that waits for its user; nothing if it does not any more."""
+        """Confirm an operation that waits for its user; nothing if it does not any more."""
         self._ledger.write(operation_steps.confirm, [operation.uuid], self.database.now())
 
 
