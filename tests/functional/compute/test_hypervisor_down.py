@@ -36,7 +36,7 @@ def test_builds_go_elsewhere_and_use_up_no_attempt(cell: MemoryCell, agents: Age
     driver.gate.clear()
     uuids = cell.boot("h1", "h2", count=3)
     cell.wait(State.BUILDING, *uuids)
-    assert wait_until(lambda: bool(driver.spawning), PATIENCE), "its record says so before the driver is asked"
+    assert wait_until(lambda: len(driver.spawning) == 2, PATIENCE), "the guest, and one that waits at the gate"
     driver.down = "the socket is closed"
     queued = [one for one in uuids if one not in driver.spawning]
     cell.wait(State.ACTIVE, *queued)
