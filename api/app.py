@@ -216,7 +216,7 @@ def make_app(
         put=may.EXTRA_SPEC_UPDATE,
         delete=may.EXTRA_SPEC_DELETE,
     )
-    services = Services(settings, database, registry, watch, silences)
+    services = Services(settings, ledger, registry, watch, silences)
     add("/v2.1/os-services", services, get=may.SERVICES)
     add("/v2.1/os-services/{service_id}", services, "one", put=may.SERVICE_UPDATE, delete=may.SERVICE_DELETE)
     physical_hosts = PhysicalHosts(settings, database, registry, services)

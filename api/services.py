@@ -33,10 +33,10 @@ from cells.registry import CellRegistry
 from db import processes
 from db.api import aggregates
 from db.api import host_removal as api_host_removal
+from db.api.claims import Ledger
 from db.cell import host_removal, services
 from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction, CellTransaction
-from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.process import AGENT_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
 
@@ -79,11 +79,10 @@ class FoundProcess(NamedTuple):
 class Services:
     """Lists the services of all cells, and changes those of hosts: before 2.53 by host and binary, then by their IDs."""
 
-    def __init__(
-        self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch, silences: Silences
-    ) -> None:
+    def __init__(self, settings: ApiSettings, ledger: Ledger, registry: CellRegistry, watch: HostWatch, silences: Silences) -> None:
         self._settings = settings
-        self._database = database
+        self._ledger = ledger
+        self._database = ledger.database
         self._registry = registry
         self._watch = watch
         self._silences = silences
@@ -206,7 +205,7 @@ class Services:
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
     def _tell(self, call: Call, cell: Cell, host: str, change: HostChange) -> SeenService:
-        agent = host_service.change(cell.within(self._settings.cell_timeout), host, change)
+        agent = host_service.change(cell, self._ledger, host, change, self._settings.cell_timeout)
         said = {"disabled": change.disabled, "forced_down": change.forced_down}
         LOG.info("host %s of cell %s: %s, by user %s", host, cell.name, said, call.context.user_id)
         return agent

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cells.cell import Cell, Deadline
-from db.cell import services
+from cells.cell import Cell
+from db.api import claims
+from db.api.claims import Ledger
+from db.cell import feed, services
 from db.cell.services import SeenService
 from db.sql import clock
 from db.sql.connection import CellTransaction
@@ -21,19 +23,24 @@ class HostChange(Object, frozen=True, kw_only=True):
     forced_down: bool | None = None
 
 
-def change(cell: Cell | Deadline, host: str, asked: HostChange) -> SeenService:
+def change(cell: Cell, ledger: Ledger, host: str, asked: HostChange, timeout: float | None = None) -> SeenService:
     """Change the host's agent, in one transaction of its cell, and return it. The feed tells.
 
-    Raises NotFound if the cell has no agent of this host, and CellUnavailable.
+    Afterwards no scheduler claims on the host before it has read this. If this function raises, repeat it: it then makes sure of
+    that again. ``timeout``: seconds that the cell has; None: as long as it takes.
+    Raises NotFound if the cell has no agent of this host, CellUnavailable and DatabaseUnavailable.
     """
-    return cell.write(_change, host, asked)
+    agent, event = (cell if timeout is None else cell.within(timeout)).write(_change, host, asked)
+    ledger.write(claims.tell_service, host, cell.uuid, event)
+    return agent
 
 
-def _change(tx: CellTransaction, host: str, asked: HostChange) -> SeenService:
+def _change(tx: CellTransaction, host: str, asked: HostChange) -> tuple[SeenService, int]:
+    """Also returns the number of the event that tells of it, or of a later one if nothing changed."""
     now = clock.read(tx)
     services.get(tx, host, AGENT_BINARY)
     if asked.disabled is not None:
         services.set_disabled(tx, host, AGENT_BINARY, asked.disabled, asked.reason, now)
     if asked.forced_down is not None:
         services.set_forced_down(tx, host, AGENT_BINARY, asked.forced_down, now)
-    return services.list_seen(tx, AGENT_BINARY, host)[0]
+    return services.list_seen(tx, AGENT_BINARY, host)[0], feed.head(tx)

@@ -59,8 +59,8 @@ class _HostCommand(Admin):
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="name of the host")
 
     def _tell(self, hosts: Iterable[str], asked: HostChange) -> None:
-        registry = self.deployment.registry
-        self.each(hosts, lambda host: host_service.change(registry.of_host(host), host, asked))
+        registry, ledger = self.deployment.registry, Ledger(self.deployment.api_database, "host")
+        self.each(hosts, lambda host: host_service.change(registry.of_host(host), ledger, host, asked))
 
 
 class HostEnable(_HostCommand):

@@ -11,6 +11,7 @@ from cells.host_service import HostChange
 from cli.base import Table
 from cli.empty import COLUMNS, EmptyingCommand
 from cli.move import user_name
+from db.api.claims import Ledger
 from db.cell import services
 from objects import errors
 from objects.operation import OperationKind
@@ -31,6 +32,10 @@ class _OfOneHost(EmptyingCommand):
         if found is None:
             raise errors.NotFound(f"Host {parsed_args.host!r} has never reported in cell '{cell.name}': see 'host list'")
         return found
+
+    def tell(self, cell: Cell, host: str, asked: HostChange) -> None:
+        """Tell the cell something about the host, and the schedulers with it."""
+        host_service.change(cell, Ledger(self.deployment.api_database, "host"), host, asked)
 
     def order(
         self,
@@ -78,7 +83,7 @@ class HostEvacuate(_OfOneHost):
         host, cell = parsed_args.host, self.deployment.registry.of_host(parsed_args.host)
         order = self.order(cell, HostCondition.DEAD, OperationKind.EVACUATE, parsed_args)
         if parsed_args.dead:
-            host_service.change(cell, host, HostChange(forced_down=True))
+            self.tell(cell, host, HostChange(forced_down=True))
         condition = self.condition(cell, parsed_args)
         if condition is not HostCondition.DEAD:
             so = "up" if condition is HostCondition.UP else "silent, as all hosts of its cell are"
@@ -111,5 +116,5 @@ class HostDrain(_OfOneHost):
         if condition is HostCondition.SILENT:
             raise errors.Conflict(f"Host {host!r} is silent, as all hosts of its cell are: see 'cell check'")
         if not cell.read(services.get, host, AGENT_BINARY).disabled:
-            host_service.change(cell, host, HostChange(disabled=True, reason="draining"))
+            self.tell(cell, host, HostChange(disabled=True, reason="draining"))
         return COLUMNS, self.empty(f"Host '{host}'", cell, [host], order, parsed_args)

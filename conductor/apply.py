@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
 from conductor.set_aside import SetAside, reason_of
-from db.api import events, mappings
+from db.api import claims, events, mappings
 from db.api.claims import Ledger
 from db.cell import compute_nodes, feed, rebuild
 from db.sql.engine import ApiDatabase
@@ -150,6 +150,7 @@ class Applier:
             self._set_aside_unreadable(page)
             self._write(cursor, head if page.last_uuid is None else cursor, self._checked(page.events))
             after = page.last_uuid
+        self._ledger.write(claims.forget_lost_events, self._cell.uuid, head)
         self._mapped, self._looked = frozenset(), False  # capacities are read anew as well
 
     def map_hosts(self, hosts: frozenset[str]) -> None:

@@ -10,6 +10,7 @@ class Inventory(Object, frozen=True, kw_only=True):
     """One ``(host, node)`` in the ledger of claims. Capacities exclude reserved amounts and include allocation ratios.
 
     ``generation`` rises with every change. ``writer`` and ``sequence`` identify the process that made the last one, and its count.
+    ``service_event``: a scheduler chooses the host only if it has read the cell's feed up to this event.
     vCPUs, MiB, GiB; ``resources`` by custom resource class. ``instances`` counts claims. Usage may exceed capacity, because a move
     is always recorded.
     """
@@ -30,6 +31,7 @@ class Inventory(Object, frozen=True, kw_only=True):
     sequence: int = 0
     cap_resources: dict[str, int] = {}
     used_resources: dict[str, int] = {}
+    service_event: int = 0
 
 
 class Slot(Object, frozen=True, kw_only=True):

@@ -203,3 +203,4 @@ class Freshness:
     def _forget(self, cell_uuid: str) -> None:
         with self._table.lock:
             self._table.keep_nodes(cell_uuid, ())
+            self._table.set_feed_read(cell_uuid, 0)

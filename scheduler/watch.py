@@ -76,6 +76,7 @@ class CellWatch:
         self._read_all_services = Every(SERVICES_RELOAD_INTERVAL_S)
         self._services_read_at = time.monotonic()
         self._behind = True
+        self._services_changed = False
         self._anew = threading.Event()
         self._heard: dict[str, LastReport] = {}
 
@@ -86,13 +87,15 @@ class CellWatch:
             self._behind = True
             self._anew.clear()
             self._load()
-            self._behind = False
             self._read_services(every_row=True)
+            self._behind = False
             more = False
         else:
             more = self._follow()
             if self._poll():
                 self._read_services(recent=not self._read_all_services())
+        with self._table.lock:
+            self._table.set_feed_read(self.cell.uuid, self._reader.cursor)
         self.seen_at = began
         return more
 
@@ -121,18 +124,18 @@ class CellWatch:
             self._behind = True
             return True
         nodes: dict[tuple[str, str], ComputeNode] = {}
-        look_at_services = False
         for event in batch.events:
             if event.kind is EventKind.HOST:
                 node = compute_nodes.readable(event.payload)
                 if node is not None:
                     nodes[node.host, node.node] = node
-            look_at_services |= event.kind is EventKind.SERVICE
+            self._services_changed |= event.kind is EventKind.SERVICE  # kept if the cell does not answer below
         with self._table.lock:
             new = any(self._table.unheard(host, node) for host, node in nodes)
             self._table.set_nodes(self.cell.uuid, list(nodes.values()), ahead=True)
-        if new or look_at_services:
+        if new or self._services_changed:
             self._read_services(every_row=new)
+            self._services_changed = False
         return len(batch.events) == FEED_PAGE_SIZE
 
     def _read_services(self, *, every_row: bool = False, recent: bool = False) -> None:

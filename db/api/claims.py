@@ -16,7 +16,15 @@ from oslo_db.exception import RetryRequest
 
 from db.api import group_slots, inventories
 from db.api.claiming import Ask, Claimed, Outdated, Planner, Raced, claim, rehearse
-from db.api.inventories import UsageChange, changed_since, read_all, read_pages, set_inventory
+from db.api.inventories import (
+    UsageChange,
+    changed_since,
+    forget_lost_events,
+    read_all,
+    read_pages,
+    set_inventory,
+    tell_service,
+)
 from db.api.ledger import Ledger, Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
 from db.api.tables import inventories as inventory_table
@@ -37,6 +45,7 @@ __all__ = [
     "Stamp",
     "changed_since",
     "claim",
+    "forget_lost_events",
     "free_slots",
     "lock_places",
     "move",
@@ -46,6 +55,7 @@ __all__ = [
     "rehearse",
     "release",
     "set_inventory",
+    "tell_service",
 ]
 
 LOG = logging.getLogger(__name__)

@@ -39,6 +39,7 @@ _COLUMNS = (
     inventories.c.wseq,
     inventories.c.cap_resources,
     inventories.c.used_resources,
+    inventories.c.service_event,
 )
 _ALL = sa.select(*_COLUMNS)
 _BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
@@ -139,7 +140,7 @@ def _log_statement(writers: int) -> sa.TextClause:
     # scans the table. The constant condition before it avoids the scan if there is no such writer.
     columns = ", ".join(column.name for column in _COLUMNS)
     youngest = "(SELECT coalesce(max(id), 0) FROM writers)"
-    number = f"SELECT {_NUMBER}, {{}}, '', '', {{}}, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, NULL, NULL"
+    number = f"SELECT {_NUMBER}, {{}}, '', '', {{}}, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0"
     select = f"SELECT {columns} FROM inventories WHERE"  # noqa: S608 - the names are the table's own
     parts = [number.format(f"'{_NEWEST}'", youngest), number.format("name", "epoch") + " FROM epochs"]
     parts += [f"{select} {youngest} > :newest AND writer > :newest"]
@@ -175,6 +176,38 @@ def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
     tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
     values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
     tx.execute(sa.update(inventories).where(of_cell).values(values))
+
+
+_TELL_SERVICE = (
+    sa.update(inventories)
+    .where(inventories.c.id == sa.bindparam("key"), inventories.c.service_event < sa.bindparam("event"))
+    .values(
+        service_event=sa.bindparam("event"),
+        writer=sa.bindparam("new_writer"),
+        wseq=sa.bindparam("new_wseq"),
+        generation=inventories.c.generation + 1,
+    )
+)
+
+
+def tell_service(tx: ApiTransaction, stamp: Stamp, host: str, cell_uuid: str, event: int) -> None:
+    """From now on a claim on this host needs a scheduler that has read the cell's feed up to ``event``.
+
+    Claims lock the same rows: one that was planned earlier has committed, or finds its host's row changed.
+    """
+    values = {"event": event, "new_writer": stamp.writer, "new_wseq": stamp.sequence}
+    rows = [{"key": row.id} | values for row in _of_hosts(tx, [host]) if row.cell_uuid == cell_uuid]
+    if rows:
+        tx.execute(_TELL_SERVICE, rows)
+
+
+def forget_lost_events(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, head: int) -> None:
+    """Correct the rows of a cell whose feed ends at ``head``, because it was restored: no scheduler could read further events."""
+    lost = sa.and_(inventories.c.cell_uuid == cell_uuid, inventories.c.service_event > head)
+    ids = tx.execute(sa.select(inventories.c.id).where(lost).order_by(inventories.c.id).with_for_update()).scalars().all()
+    if ids:
+        values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
+        tx.execute(sa.update(inventories).where(lost).values(values | {"service_event": head}))
 
 
 def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]) -> None:
@@ -230,6 +263,7 @@ def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
         sequence=stamp.sequence,
         cap_resources=row.cap_resources,
         used_resources=resources.after(row.used_resources, change.resources),
+        service_event=row.service_event,
     )
 
 
@@ -244,7 +278,7 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
     wanted = {(node.host, node.node): node for node in nodes}
     known = {(row.host, row.node): row for row in _of_hosts(tx, {host for host, _ in wanted})}
     changed = [
-        {"key": known[key].id, **_values(node, cell_uuid, stamp)}
+        {"key": known[key].id, "new_service_event": _event(known[key], cell_uuid), **_values(node, cell_uuid, stamp)}
         for key, node in wanted.items()
         if key in known and _differs(known[key], node, cell_uuid)
     ]
@@ -268,13 +302,20 @@ _CAPACITY = ("cell_uuid", "cap_vcpus", "cap_memory_mb", "cap_disk_gb", "cap_reso
 _SET = (
     sa.update(inventories)
     .where(inventories.c.id == sa.bindparam("key"))
-    .values({name: sa.bindparam(f"new_{name}") for name in _CAPACITY} | {"generation": inventories.c.generation + 1})
+    .values(
+        {name: sa.bindparam(f"new_{name}") for name in (*_CAPACITY, "service_event")} | {"generation": inventories.c.generation + 1}
+    )
 )
 
 
 def _values(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
     values = (cell_uuid, *_capacity(node), *stamp)
     return {f"new_{name}": value for name, value in zip(_CAPACITY, values, strict=True)}
+
+
+def _event(known: Inventory, cell_uuid: str) -> int:
+    """An event of another cell's feed says nothing."""
+    return known.service_event if known.cell_uuid == cell_uuid else 0
 
 
 def _capacity(node: ComputeNode) -> tuple[float, float, float, str | None]:
@@ -316,4 +357,5 @@ def _inventory(row: Any) -> Inventory:
         sequence=row[13],
         cap_resources=resources.load(row[14]),
         used_resources=resources.load(row[15]),
+        service_event=row[16],
     )

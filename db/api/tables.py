@@ -438,6 +438,7 @@ inventories = table(
     sa.Column("wseq", sa.BigInteger, nullable=False, default=0),
     sa.Column("cap_resources", Json),  # {"CUSTOM_GPU": 4}; NULL: no custom resource class
     sa.Column("used_resources", Json),
+    sa.Column("service_event", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # read by schedulers before a claim
     sa.UniqueConstraint("host", "node"),
     sa.Index("ix_inventories_log", "writer", "wseq"),
 )

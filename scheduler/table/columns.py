@@ -59,6 +59,8 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "heard_at": (np.float64, -np.inf),
     "disabled": (np.bool_, False),
     "forced_down": (np.bool_, False),
+    "service_event": (np.int64, 0),
+    "behind": (np.bool_, False),
     "ambiguous": (np.bool_, False),
     "cell_open": (np.bool_, False),
     "enabled": (np.bool_, False),
@@ -73,11 +75,13 @@ class Columns:
     combination of aggregates it is in. ``cap`` is capacity with the host's own allocation ``ratio`` applied. ``claimed`` is what
     our ledger says, ``reported`` what the agent counts in all, ``unaccounted`` how much more that is; ``free`` is capacity less
     claimed less unaccounted, negative on an over-full host. ``ambiguous``: agents in several cells report the host.
-    ``enabled``: neither the host nor its cell is disabled. ``eligible``: mapped, known to the ledger, neither forced down nor
-    ambiguous, so it may be chosen. ``guests`` is how many the agent runs, ``building`` how many fewer than ``instances`` that is.
-    ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none. ``heard_at``,
-    ``mapped_at`` (when the host was mapped to a cell), ``changed_at`` and ``fell_at`` (of the claims: when they changed, and when
-    they became less) are seconds of this process's monotonic clock. ``changes`` counts what has happened to any row so far.
+    ``enabled``: neither the host nor its cell is disabled. ``service_event``: the ledger says that the cell's feed must be read up
+    to this event first; ``behind``: this process has not yet. ``eligible``: mapped, known to the ledger, neither forced down nor
+    ambiguous nor behind, so it may be chosen. ``guests`` is how many the agent runs, ``building`` how many fewer than
+    ``instances`` that is. ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none.
+    ``heard_at``, ``mapped_at`` (when the host was mapped to a cell), ``changed_at`` and ``fell_at`` (of the claims: when they
+    changed, and when they became less) are seconds of this process's monotonic clock. ``changes`` counts what has happened to any
+    row so far.
     """
 
     salt: Words
@@ -118,6 +122,8 @@ class Columns:
     heard_at: Floats
     disabled: Mask
     forced_down: Mask
+    service_event: Ints
+    behind: Mask
     ambiguous: Mask
     cell_open: Mask
     enabled: Mask

@@ -328,6 +328,17 @@ class HostTable(TentativeClaims):
             self._judge(rows[changed])
         self._note_up(rows)
 
+    def set_feed_read(self, cell_uuid: str, upto: int) -> None:
+        """The services of this cell are known as its feed says up to this event. Hosts that waited for it may be chosen again."""
+        cell, feed_read = self._topology.number(cell_uuid), self._topology.feed_read
+        before = feed_read.item(cell)
+        if before != upto:
+            feed_read[cell] = upto
+            rows = self.of_cell(cell)
+            waiting = rows[self.service_event[rows] > min(before, upto)]  # less than before: the cell was restored from a backup
+            if waiting.size:
+                self._judge(waiting)
+
     def _note_other_cell(self, row: int, cell: int, report: ServiceReport) -> None:
         """An agent of ``cell`` speaks for the host of a row that another cell reports."""
         if self.cell[row] >= 0 and self.hosts[row] == report.host:
@@ -361,6 +372,8 @@ class HostTable(TentativeClaims):
         self.changed_at[row] = now
         if first:
             self._account(row)
+        if first or inventory.service_event != self.service_event.item(row):
+            self.service_event[row] = inventory.service_event
             self._judge(row)
 
     def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
@@ -382,7 +395,11 @@ class HostTable(TentativeClaims):
         self._recount(rows)
         if first.any():
             self._account(rows[first])
-            self._judge(rows[first])
+        events = column(inventories, "service_event", np.int64)
+        told = first | (events != self.service_event[rows])
+        if told.any():
+            self.service_event[rows] = events
+            self._judge(rows[told])
 
     def _row_for(self, inventory: Inventory) -> int:
         row = self._row_of_inventory.get(inventory.id)
@@ -445,10 +462,15 @@ class HostTable(TentativeClaims):
             self._judge(np.flatnonzero(np.isin(self.home[: self.size], changed)))
 
     def awaited(self, since: float) -> bool:
-        """Whether a host mapped after ``since`` (monotonic clock) cannot be judged yet: its cell or the ledger is to speak."""
+        """Whether a host cannot be judged yet that was mapped after ``since`` (monotonic clock), or whose service changed since.
+
+        Its cell or the ledger is to speak.
+        """
         if any(at >= since for at in self._without_row.values()):
             return True
         size = slice(self.size)
+        if (self.behind[size] & (self.changed_at[size] >= since)).any():
+            return True
         told = (self.inventory[size] > 0) & (self.cell[size] == self.home[size]) & (self.heard_at[size] > -np.inf)
         for row in np.flatnonzero((self.mapped_at[size] >= since) & ~told).tolist():
             if not told[self.rows_of[self.hosts[row].lower()]].any():  # another node of the host may have been told of
@@ -488,7 +510,8 @@ class HostTable(TentativeClaims):
         home = self.home[rows]
         self.cell_open[rows] = self._topology.takes_builds[home]  # -1, of a host without a home, selects the last element
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
-        at_home = (home >= 0) & (home == self.cell[rows])
-        self.eligible[rows] = at_home & (self.inventory[rows] > 0) & ~self.forced_down[rows] & ~self.ambiguous[rows]
+        self.behind[rows] = behind = self.service_event[rows] > self._topology.feed_read[home]
+        known = (home >= 0) & (home == self.cell[rows]) & (self.inventory[rows] > 0) & ~behind
+        self.eligible[rows] = known & ~self.forced_down[rows] & ~self.ambiguous[rows]
         self._note_up(np.atleast_1d(np.asarray(rows, np.int64)))
         self.touch(rows)

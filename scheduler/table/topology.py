@@ -9,7 +9,7 @@ import numpy as np
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
 from scheduler.table.aggregation import Aggregates
-from scheduler.table.arrays import Mask
+from scheduler.table.arrays import Ints, Mask
 
 
 class Layout:
@@ -53,6 +53,7 @@ class Topology:
         self.zones: list[str] = [default_zone]
         self.layout = Layout({}, {})
         self._takes_builds = np.zeros(1, np.bool_)
+        self._feed_read = np.array([np.iinfo(np.int64).max])
         self._cell_numbers: dict[str, int] = {}
         self._zone_numbers: dict[str, int] = {default_zone: 0}
 
@@ -68,6 +69,13 @@ class Topology:
     def takes_builds(self) -> Mask:
         """By cell number: whether the cell is enabled. The last element, -1, is for hosts without a home."""
         return self._takes_builds
+
+    @property
+    def feed_read(self) -> Ints:
+        """By cell number: up to which event of the cell's feed its services are known. The last element is for hosts without a
+        home.
+        """
+        return self._feed_read
 
     def home(self, host: str) -> str | None:
         """The uuid of the cell that the host is mapped to."""
@@ -88,6 +96,7 @@ class Topology:
         if cell_uuid not in self._cell_numbers:
             self._cell_numbers[cell_uuid] = len(self.cells)
             self._takes_builds = np.append(self._takes_builds, False)
+            self._feed_read = np.insert(self._feed_read, -1, 0)
             self.cells.append(
                 CellMapping(uuid=cell_uuid, name=cell_uuid, database_url="", transport_url="", state=CellState.DISABLED)
             )

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from cells import host_service
+from cells.host_service import HostChange
 from cells.registry import CellRegistry
 from db.api import aggregates, claims, host_mappings
 from db.api.cell_mappings import get, update
 from db.api.epochs import Epoch, bump
+from db.cell import services
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
+from objects.inventory import Inventory, Slot, Standing
+from objects.process import AGENT_BINARY
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
 from scheduler.manager import SchedulerManager
+from scheduler.plan.claim_planner import ClaimPlanner
+from scheduler.plan.job import PlanContext, checked
 from scheduler.plugins import load_driver
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.fleet import Site
-from tests.support.ground import USUAL, Ground
+from tests.support.ground import GROUNDS, Ground
 
 NEVER = 3600.0
 SLOW = SchedulerSettings(
@@ -37,17 +45,22 @@ class Watched:
     """Two cells with a host each, and a scheduler that looks at them when it starts and never again by itself."""
 
     def __init__(self, cells: Cells, registry: CellRegistry) -> None:
-        self.cells = cells
+        self.cells, self.registry = cells, registry
         self.east, self.west = cells.add("east"), cells.add("west")
         self.site = Site(cells.api, [])
         for cell in (self.east, self.west):
             cells.report(cell.name, f"{cell.name}-host")
             cells.api.write(host_mappings.add, [HostMapping(host=f"{cell.name}-host", cell_uuid=cell.uuid)], time.time())
             self.site.ledger.write(claims.set_inventory, [fleet.node(f"{cell.name}-host", vcpus=8)], cell.uuid)
-        self.table, self.cursor = HostTable(), Cursor()
-        self.freshness = Freshness(SLOW, registry, cells.api, self.table, self.cursor)
-        self.freshness.start()
+        self.table, self.cursor, self.freshness = self.look()
         self.scheduler = self.make_scheduler(self.freshness.topology)
+
+    def look(self) -> tuple[HostTable, Cursor, Freshness]:
+        """What one more process knows of the fleet as it is now."""
+        table, cursor = HostTable(), Cursor()
+        freshness = Freshness(SLOW, self.registry, self.cells.api, table, cursor)
+        freshness.start()
+        return table, cursor, freshness
 
     def make_scheduler(self, topology: Callable[..., Mapping[str, int]]) -> SchedulerManager:
         ledger = claims.Ledger(self.cells.api, "scheduler")
@@ -57,12 +70,16 @@ class Watched:
         now = self.cells.api.read(get, cell.uuid)
         self.cells.api.write(update, msgspec.structs.replace(now, state=state))
 
+    def tell(self, host: str, **asked: bool) -> None:
+        """As the API and the commands do it."""
+        host_service.change(self.registry.of_host(host), self.site.ledger, host, msgspec.convert(asked, HostChange))
+
     def hosts(self, boots: int = 4, **asked: str) -> set[str]:
         """Where so many boots go: with free hosts in both cells they do not all go to one."""
         return {self.site.boot(self.scheduler, fleet.spec(fleet.flavor(1, 64, 1), **asked))[0][0].host for _ in range(boots)}
 
 
-@pytest.fixture(params=USUAL)
+@pytest.fixture(params=GROUNDS)
 def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
     place = Ground(request.param, tmp_path)
     cells = Cells(tmp_path, place)
@@ -80,6 +97,72 @@ def test_a_cell_that_was_taken_out_gets_nothing_more(watched: Watched, state: Ce
     assert watched.hosts() == {"west-host"}
     watched.turn(watched.east, CellState.ENABLED)
     assert "east-host" in watched.hosts()
+
+
+@pytest.mark.parametrize("what", ["disabled", "forced_down"])
+def test_a_host_that_was_taken_out_gets_nothing_more(watched: Watched, what: str) -> None:
+    assert watched.hosts() == {"east-host", "west-host"}
+    watched.tell("east-host", **{what: True})
+    assert watched.hosts() == {"west-host"}
+    watched.tell("west-host", **{what: True})
+    with pytest.raises(errors.NoValidHost):
+        watched.hosts(1)
+
+
+def test_a_host_that_was_let_in_again_is_waited_for(watched: Watched) -> None:
+    """A process that has not read the cell's feed so far does not know what was said of the host, only that something was."""
+    watched.tell("east-host", disabled=True)
+    table, _, freshness = watched.look()
+    try:
+        watched.tell("east-host", disabled=False)
+        watched.freshness.follow()
+        now = time.monotonic()
+        assert watched.table.awaited(now - 60.0)
+        assert not table.awaited(now - 60.0), "it was told of nothing yet"
+        freshness.follow()
+        assert table.awaited(now - 60.0)
+        assert not table.awaited(time.monotonic()), "not for ever"
+    finally:
+        freshness.stop()
+
+
+def test_what_changed_nothing_makes_sure_again(watched: Watched) -> None:
+    """A command that was interrupted after it told the cell is repeated."""
+    watched.registry.of_host("east-host").write(services.set_disabled, "east-host", AGENT_BINARY, True, None, time.time())
+    watched.tell("east-host", disabled=True)
+    assert watched.hosts() == {"west-host"}
+
+
+def test_a_claim_that_is_overtaken_goes_elsewhere(watched: Watched) -> None:
+    """The host is taken out after the plan was made, and before its transaction has locked anything."""
+    if not watched.cells.ground.real:
+        pytest.skip("a file has one writer at a time: nobody takes a host out while a claim is being made")
+    leased = watched.site.leased(fleet.spec(fleet.flavor(1, 64, 1)), 2)
+    job = checked(fleet.CONTEXT, leased, list(leased.fences))
+    mono = time.monotonic()
+    now = PlanContext(mono=mono, wall=time.time(), alive_since=0.0, young=False, mapped_since=mono, ages={}, began=0.0)
+    planned: list[set[str]] = []
+
+    class Overtaken(ClaimPlanner):
+        def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
+            wanted = super().begin(changes, standings, slots)
+            planned.append({watched.table.hosts[row] for row in job.rows.values()})
+            with ThreadPoolExecutor(1) as other:
+                other.submit(watched.tell, "east-host", disabled=True).result()
+            return wanted
+
+    planner = Overtaken(watched.table, load_driver(SLOW), watched.cursor, [job], now)
+    claims.Ledger(watched.cells.api, "scheduler").write(claims.claim, [job.ask], planner)
+    assert planned == [{"east-host", "west-host"}]
+    assert set(watched.site.claimed().values()) == {"west-host"}
+
+
+def test_a_host_of_a_restored_cell_is_not_closed_for_ever(watched: Watched) -> None:
+    """The feed of the restored database ends before the event, so nobody could read that far."""
+    watched.tell("east-host", disabled=True)
+    watched.tell("east-host", disabled=False)
+    watched.site.ledger.write(claims.forget_lost_events, watched.east.uuid, 0)
+    assert watched.hosts() == {"east-host", "west-host"}
 
 
 def test_a_host_that_was_unmapped_gets_nothing_more(watched: Watched) -> None:
