@@ -85,10 +85,15 @@ class Hypervisors:
         answer(resp, {"hypervisor": self._detail(one, call) | self._servers(one, call, _with_servers(req, call))})
 
     def on_get_uptime(self, req: falcon.Request, resp: falcon.Response, hypervisor_id: str) -> None:
-        """Agents do not report it."""
+        """Raises errors.NotOffered for a node whose driver does not report it, and errors.Invalid while its agent is down."""
         call = calls.of(req)
         one = self._find(resp, call, hypervisor_id)
-        answer(resp, {"hypervisor": self._summary(one, call) | {"uptime": None}})
+        summary = self._summary(one, call)
+        if not one.node.booted_at:
+            raise errors.NotOffered(f"The driver of hypervisor '{one.node.node}' does not report its uptime.")
+        if summary["state"] == "down":
+            raise errors.Invalid(f"Compute service of {one.node.host} is unavailable at this time.")
+        answer(resp, {"hypervisor": summary | {"uptime": _uptime(one.node)}})
 
     def on_get_statistics(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Sums over the nodes of enabled hosts."""
@@ -191,7 +196,8 @@ class Hypervisors:
             },
         }
         if call.has(Since.HYPERVISOR_USE_GONE):
-            return document | {"uptime": None}
+            is_known = bool(one.node.booted_at) and document["state"] == "up"
+            return document | {"uptime": _uptime(one.node) if is_known else None}
         amounts = {name: getattr(node, attribute) for name, attribute in SUMS.items()}
         return (
             document
@@ -244,6 +250,15 @@ def _uuid_of(node: ComputeNode) -> str:
 
 def _is_disabled(one: Hypervisor) -> bool:
     return one.agent is not None and one.agent.service.disabled
+
+
+def _uptime(node: ComputeNode) -> str:
+    """As the command ``uptime`` begins; agents report neither users nor load."""
+    now = time.time()
+    minutes = max(0, int(now - node.booted_at)) // 60
+    days, hours = minutes // 1440, minutes // 60 % 24
+    since = f"{days} day{'' if days == 1 else 's'}, " if days else ""
+    return f" {time.strftime('%H:%M:%S', time.gmtime(now))} up {since}{hours:2d}:{minutes % 60:02d}"
 
 
 def _cpu_info(node: ComputeNode) -> dict[str, Any]:

@@ -55,9 +55,27 @@ def boot_lines(guest: Guest) -> bytes:
     """What a guest writes when it is spawned; nothing if it is not to run."""
     if not guest.power.runs:
         return b""
-    return f"{guest.name}: boots from image {guest.image_id or 'none'} on {guest.node}\n{guest.name}: ready\n".encode(
-        errors="replace"
-    )
+    first = f"{guest.name}: boots from image {guest.image_id or 'none'} on {guest.node}"
+    return "".join(f"{line}\n" for line in (first, *boot_log(guest))).encode(errors="replace")
+
+
+def boot_log(guest: Guest) -> list[str]:
+    """The messages of a system that boots; the last line is ``NAME: ready``."""
+    interfaces = [f"[    0.61] eth{number}: link up, {mac}" for number, mac in enumerate(guest.macs)]
+    return [
+        "[    0.00] Simulated guest, no kernel",
+        f"[    0.00] DMI: Superconductor simulated, system UUID {guest.server_uuid or guest.uuid}",
+        f"[    0.02] Memory: {guest.memory_mb} MiB",
+        f"[    0.04] smp: brought up 1 node, {guest.vcpus} CPUs",
+        f"[    0.31] vda: {guest.disk_gb} GiB",
+        "[    0.35] Mounted root file system on vda1",
+        "[    0.52] Serial console ttyS0 is up",
+        "[    0.55] Entropy is sufficient",
+        *interfaces,
+        f"[    0.74] Hostname is {guest.name}",
+        "[    0.93] Reached the last target",
+        f"{guest.name}: ready",
+    ]
 
 
 def echo_console(guest: Guest) -> socket.socket:

@@ -33,7 +33,8 @@ class Guest(Object, frozen=True, kw_only=True):
 
     ``server_uuid``: the uuid that the guest itself sees; empty: ``uuid``, which names its disk and its entry on the host only.
     ``power``: what it is to be once spawned; from ``guests()``, what it is now. ``off_reason``: from ``guests()``, a sentence
-    that says why a guest is off, such as a crash; empty if the hypervisor does not know.
+    that says why a guest is off, such as a crash; empty if the hypervisor does not know. ``macs``: of its network interfaces, where
+    the driver keeps them here.
     """
 
     uuid: str
@@ -52,6 +53,7 @@ class Guest(Object, frozen=True, kw_only=True):
     server_uuid: str = ""
     power: Power = Power.ON
     off_reason: str = ""
+    macs: tuple[str, ...] = ()
 
     @property
     def takes(self) -> Amounts:

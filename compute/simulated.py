@@ -18,16 +18,17 @@ from pathlib import Path
 import msgspec
 
 from compute import opts
-from compute.consoles import Consoles, echo_console
+from compute.consoles import Consoles, boot_log, echo_console
 from compute.disks import Disk, Disks, disks_path
 from compute.driver import Guest, GuestSpec
 from compute.journal import Journal, Received, has_guests
+from compute.machine import booted_at
 from images.store import NOT_CONFIGURED, open_store
 from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
-from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics
+from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, NicDiagnostics
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power, SendTarget
 
@@ -148,7 +149,8 @@ class SimulatedDriver:
         else:
             self._copy(guest, origin, cancel)
         # Neither a tenant's metadata nor its secrets may stay in a file; a digest shows that the secrets arrived.
-        self._journal.add(msgspec.structs.replace(guest, metadata={}), _received(secrets))
+        kept = msgspec.structs.replace(guest, metadata={}, macs=tuple(port.mac for port in spec.ports))
+        self._journal.add(kept, _received(secrets))
 
     def destroy(self, uuid: str) -> None:
         self._journal.remove(uuid)
@@ -175,7 +177,7 @@ class SimulatedDriver:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=hard)
         self._disks.write(uuid)
-        self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", f"{guest.name}: ready")
+        self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", *boot_log(guest))
         self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
 
     def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
@@ -220,6 +222,7 @@ class SimulatedDriver:
             hypervisor="simulated",
             memory_mb=guest.memory_mb,
             cpus=tuple(CpuDiagnostics(id=number) for number in range(guest.vcpus)),
+            nics=tuple(NicDiagnostics(mac_address=mac) for mac in guest.macs),
         )
 
     def snapshot(self, uuid: str, image_id: str) -> None:
@@ -250,6 +253,7 @@ class SimulatedDriver:
             hypervisor_version=1,
             attributes=s.parsed_attributes(),
             resources=s.offered(),
+            booted_at=booted_at(),
         )
         return [node]
 

@@ -15,10 +15,11 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     whether the cell has records of them or not. ``resources`` and ``resources_used`` are the same by custom resource class; its
     name is ``CUSTOM_`` followed by A-Z, 0-9 and _. ``reported_at``: when the agent counted, in seconds since the epoch by its own
     clock; 0: unknown. It only orders the reports on one node. ``guest_overhead_mb``: MiB that the hypervisor takes for each guest
-    beside the guest's memory; in a report, ``reserved_memory_mb`` contains it for the guests that run.
+    beside the guest's memory; in a report, ``reserved_memory_mb`` contains it for the guests that run. ``booted_at``: when the
+    machine was started, in seconds since the epoch by its own clock; 0: unknown.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     host: str
     node: str
@@ -43,6 +44,7 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     resources: dict[str, int] = {}
     resources_used: dict[str, int] = {}
     guest_overhead_mb: int = 0
+    booted_at: float = 0.0
 
     @property
     def capacity(self) -> HostCapacity:

@@ -30,13 +30,14 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def readable(output: str, lines: int | None = None) -> str:
-    """The end of the output without control characters other than tab and newline. ``lines``: how many, None for all."""
+    """The end of the output without control characters other than tab and newline. ``lines``: how many, None for all.
+
+    As in the Compute API, what follows the last newline is a line too, even if it is empty.
+    """
     text = _CONTROL.sub("", output[-CONSOLE_BYTES:])
     if lines is None:
         return text
-    end = "\n" if text.endswith("\n") else ""
-    wanted = text.removesuffix("\n").split("\n")[-lines:] if lines else []
-    return "\n".join(wanted) + end if wanted else ""
+    return "\n".join(text.split("\n")[-lines:]) if lines else ""
 
 
 class ConsoleKind(enum.StrEnum):

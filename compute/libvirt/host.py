@@ -7,11 +7,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from compute.libvirt import binding
 from compute.libvirt.capabilities import HostFacts, host_cpu_xml, machines_to_ask, parse
 from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.guest_options import GuestSettings
 from compute.libvirt.host_resources import node_of, total_disk_gb, total_memory_mb
+from compute.machine import booted_at
 from objects import errors
 from objects.compute_node import ComputeNode
 
@@ -48,7 +51,8 @@ class Host:
         """The host's only node, with its resources as they are now."""
         facts = self.facts()
         memory = total_memory_mb(Path("/proc/meminfo").read_text())
-        return node_of(facts, self._name, self._guests, memory_mb=memory, disk_gb=total_disk_gb(self._path))
+        node = node_of(facts, self._name, self._guests, memory_mb=memory, disk_gb=total_disk_gb(self._path))
+        return msgspec.structs.replace(node, booted_at=booted_at())
 
     def _ask(self, connection: Any) -> HostFacts:
         text, virt_type = connection.getCapabilities(), self._guests.virt_type

@@ -104,7 +104,7 @@ def test_a_simulated_host_says_what_it_knows(front: Front, server: str, driver: 
         "config_drive": False,
         "num_cpus": 2,
         "num_disks": None,
-        "num_nics": None,
+        "num_nics": 0,
         "cpu_details": [{"id": 0, "time": None, "utilisation": None}, {"id": 1, "time": None, "utilisation": None}],
         "disk_details": [],
         "nic_details": [],

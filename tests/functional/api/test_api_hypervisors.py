@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import falcon.testing
+import msgspec
 import pytest
 
 from db.api import claims, host_mappings
@@ -104,5 +107,24 @@ def test_a_disabled_host_and_members(front: Front) -> None:
     assert front.get(f"{PATH}/statistics", OLD).json["hypervisor_statistics"]["count"] == 1
     refusal(front.get(PATH, NEWEST | TENANT), 403)
     number = front.get(PATH, OLD).json["hypervisors"][0]["id"]
-    assert front.get(f"{PATH}/{number}/uptime", OLD).json["hypervisor"]["uptime"] is None
+    refusal(front.get(f"{PATH}/{number}/uptime", OLD), 501)
     refusal(front.get(f"{PATH}/999999/uptime", OLD), 404)
+
+
+def test_the_uptime_of_a_machine_that_is_up(front: Front) -> None:
+    """The format of the command ``uptime``, as far as agents report what it says."""
+    booted = time.time() - 93 * 86400 - 18 * 3600 - 25 * 60 - 3
+    front.cell.write(compute_nodes.store, msgspec.structs.replace(NODE, booted_at=booted), 2.0)
+    number = front.get(PATH, OLD).json["hypervisors"][0]["id"]
+    assert re.fullmatch(r" \d\d:\d\d:\d\d up 93 days, 18:2[56]", uptime_of(front, number))
+    assert front.get(f"{PATH}/detail", NEWEST).json["hypervisors"][0]["uptime"].endswith(uptime_of(front, number)[10:])
+    front.cell.write(compute_nodes.store, msgspec.structs.replace(NODE, booted_at=time.time() - 125), 3.0)
+    assert uptime_of(front, number).endswith(" up  0:02")
+
+    front.cell.write(services.set_forced_down, "h1", AGENT_BINARY, True, 0.0)
+    assert "unavailable" in refusal(front.get(f"{PATH}/{number}/uptime", OLD), 400)
+    assert front.get(f"{PATH}/detail", NEWEST).json["hypervisors"][0]["uptime"] is None
+
+
+def uptime_of(front: Front, number: int) -> str:
+    return str(front.get(f"{PATH}/{number}/uptime", OLD).json["hypervisor"]["uptime"])

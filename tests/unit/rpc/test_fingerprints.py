@@ -17,7 +17,7 @@ FINGERPRINTS = {
     "BuildOrders": "2.8-c31a33c3ac9c",
     "Capacity": "1.0-d1751b277fd5",
     "Choice": "1.0-abf6c6a7fe51",
-    "ComputeNode": "1.2-cc90b00b1255",
+    "ComputeNode": "1.3-e09a5bee287b",
     "ConsoleListener": "1.0-0caf6dbe67a5",
     "ConsolePlace": "1.0-1990074a9fb2",
     "Decision": "1.3-39ee2d6b4f15",
