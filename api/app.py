@@ -193,7 +193,7 @@ def make_app(
     add("/v2.1/servers/{server_id}/os-instance-actions", actions, get=may.ACTIONS)
     add("/v2.1/servers/{server_id}/os-instance-actions/{request_id}", actions, "one", get=may.ACTION)
     add("/v2.1/os-migrations", Migrations(settings, ledger), get=may.MIGRATION_LIST)
-    migrations = ServerMigrations(ledger, finder)
+    migrations = ServerMigrations(settings, ledger, finder)
     add("/v2.1/servers/{server_id}/migrations", migrations, get=may.SERVER_MIGRATION_LIST)
     add(
         "/v2.1/servers/{server_id}/migrations/{migration}",
@@ -202,6 +202,8 @@ def make_app(
         get=may.SERVER_MIGRATION_SHOW,
         delete=may.SERVER_MIGRATION_ABORT,
     )
+    force_complete = may.SERVER_MIGRATION_FORCE_COMPLETE
+    add("/v2.1/servers/{server_id}/migrations/{migration}/action", migrations, "action", post=force_complete)
     add("/v2.1/flavors", flavors, get=may.FLAVORS, post=may.FLAVOR_CREATE)
     add("/v2.1/flavors/detail", flavors, "detail", get=may.FLAVORS)
     add("/v2.1/flavors/{flavor_id}", flavor, get=may.FLAVORS, put=may.FLAVOR_UPDATE, delete=may.FLAVOR_DELETE)
@@ -222,6 +224,8 @@ def make_app(
     physical_hosts = PhysicalHosts(settings, database, registry, services)
     add("/v2.1/os-hosts", physical_hosts, get=may.HOST_LIST)
     add("/v2.1/os-hosts/{host}", physical_hosts, "one", get=may.HOST_SHOW, put=may.HOST_UPDATE)
+    for action, rule in (("startup", may.HOST_START), ("shutdown", may.HOST_SHUTDOWN), ("reboot", may.HOST_REBOOT)):
+        add(f"/v2.1/os-hosts/{{host}}/{action}", physical_hosts, "power", get=rule)
     add("/v2.1/os-server-external-events", ExternalEvents(settings, database), post=may.EXTERNAL_EVENTS)
     audits = UsageAudits(watch)
     add("/v2.1/os-instance_usage_audit_log", audits, get=may.USAGE_AUDIT_LIST)

@@ -47,6 +47,7 @@ EXTENSIONS = (
     _of("os-config-drive", "ConfigDrive", ALWAYS, "Config drives."),
     _of("os-console-auth-tokens", "ConsoleAuthTokens", "GET /os-console-auth-tokens/{}", "Tokens of consoles."),
     _of("os-console-output", "ConsoleOutput", "action os-getConsoleOutput", "The console output of a server."),
+    _of("os-consoles", "Consoles", "POST /servers/{}/remote-consoles", "Consoles of servers."),
     _of("os-create-backup", "CreateBackup", "action createBackup", "Backups of a server."),
     _of("os-deferred-delete", "DeferredDelete", "action forceDelete", "Deletes in any state."),
     _of("os-evacuate", "Evacuate", "action evacuate", "Evacuation from a dead host."),

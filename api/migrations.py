@@ -9,13 +9,14 @@ from typing import Any
 import falcon
 
 from api import call as calls
-from api import server_view
+from api import schemas, server_view
 from api.call import Call
 from api.filters import period_of
 from api.finding import Finder
 from api.microversions import Since
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import operation_steps, operations
 from db.api.claims import Ledger
@@ -121,9 +122,11 @@ class Migrations:
 class ServerMigrations:
     """The live migration of a server while it is under way, and with the suffix ``one`` by its ID, or its UUID."""
 
-    def __init__(self, ledger: Ledger, finder: Finder) -> None:
+    def __init__(self, settings: ApiSettings, ledger: Ledger, finder: Finder) -> None:
+        self._settings = settings
         self._ledger = ledger
         self._finder = finder
+        self._validator = VersionedValidator([((2, 22), schemas.force_complete())])
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
@@ -146,6 +149,19 @@ class ServerMigrations:
                 f"Migration {migration[:80]} of instance {found.server_uuid} cannot be aborted: it is {status_of(now)}"
             )
         resp.status = 202
+
+    @validated_by("_validator")
+    def on_post_action(self, req: falcon.Request, resp: falcon.Response, server_id: str, migration: str) -> None:
+        """``force_complete``. Raises errors.NotOffered: agents pause a guest by themselves for the end of its migration."""
+        call = calls.of(req)
+        self._validator.check(call.version, read_body(req, self._settings.max_body_size))
+        found = self._find(self._finder.server(server_id, call).uuid, migration)
+        if found.state is not OperationState.SENDING:
+            raise errors.Invalid(
+                f"Migration {migration[:80]} of instance {found.server_uuid} is {status_of(found)}: only one that is running"
+                " could be completed"
+            )
+        raise errors.NotOffered("A live migration cannot be forced to complete here. It can be aborted.")
 
     def _open(self, server_uuid: str) -> Sequence[Operation]:
         found = self._ledger.database.read(operations.open_for, [server_uuid]).values()

@@ -18,6 +18,16 @@ from objects.base import Object
 
 FIRST: Version = (2, 1)
 
+CHECKED_FIRST = frozenset(
+    {
+        ("GET", "/os-hosts/{}/reboot"),
+        ("GET", "/os-hosts/{}/shutdown"),
+        ("GET", "/os-hosts/{}/startup"),
+        ("POST", "/servers/{}/migrations/{}/action"),
+    }
+)
+"""Routes that are not served, with a handler: callers without the right, and for things that are not there, are told that first."""
+
 _PROXIED: Version = (2, 35)
 """The last version with the interfaces to image, volume and network services."""
 

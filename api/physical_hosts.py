@@ -79,6 +79,11 @@ class PhysicalHosts:
         self._services.change(call, host, HostChange(disabled=not enabled))
         answer(resp, {"host": host, "status": "enabled" if enabled else "disabled"})
 
+    def on_get_power(self, req: falcon.Request, resp: falcon.Response, host: str) -> None:
+        """As in the Compute API with every hypervisor that it still has. Raises errors.NotOffered."""
+        self._cell_of(host)
+        raise errors.NotOffered("Hosts are not started, shut down or rebooted here.")
+
 
 def _topic(binary: str) -> str:
     return binary.removeprefix("nova-")

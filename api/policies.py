@@ -112,6 +112,7 @@ SERVER_MIGRATIONS = SERVERS + "migrations:"
 SERVER_MIGRATION_LIST = SERVER_MIGRATIONS + "index"
 SERVER_MIGRATION_SHOW = SERVER_MIGRATIONS + "show"
 SERVER_MIGRATION_ABORT = SERVER_MIGRATIONS + "delete"
+SERVER_MIGRATION_FORCE_COMPLETE = SERVER_MIGRATIONS + "force_complete"
 ACTIONS = "os_compute_api:os-instance-actions:list"
 ACTION = "os_compute_api:os-instance-actions:show"
 ACTION_EVENTS = "os_compute_api:os-instance-actions:events"
@@ -152,6 +153,9 @@ HOSTS = "os_compute_api:os-hosts:"
 HOST_LIST = HOSTS + "list"
 HOST_SHOW = HOSTS + "show"
 HOST_UPDATE = HOSTS + "update"
+HOST_START = HOSTS + "start"
+HOST_SHUTDOWN = HOSTS + "shutdown"
+HOST_REBOOT = HOSTS + "reboot"
 EXTERNAL_EVENTS = "os_compute_api:os-server-external-events:create"
 USAGE_AUDITS = "os_compute_api:os-instance-usage-audit-log:"
 USAGE_AUDIT_LIST = USAGE_AUDITS + "list"
@@ -299,7 +303,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
-            (RESET_STATE, ADMIN, "Bring a server in ERROR after a failed task back to its power on record.", "os-resetState"),
+            (RESET_STATE, ADMIN, "Set a server to ERROR, or bring one back to its power on record.", "os-resetState"),
             (FORCE_DELETE, MEMBER, "Delete a server in any state.", "forceDelete"),
             (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, os-migrateLive, evacuate"),
         )
@@ -327,6 +331,12 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /servers/{server_id}/migrations/{migration_id}",
     ),
     _of(SERVER_MIGRATION_ABORT, ADMIN, "Abort a live migration.", "DELETE /servers/{server_id}/migrations/{migration_id}"),
+    _of(
+        SERVER_MIGRATION_FORCE_COMPLETE,
+        ADMIN,
+        "Be told that a live migration completes by itself.",
+        "POST /servers/{server_id}/migrations/{migration_id}/action",
+    ),
     _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
     _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
     _of(
@@ -374,6 +384,9 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HOST_LIST, ADMIN, "List the hosts of services.", "GET /os-hosts"),
     _of(HOST_SHOW, ADMIN, "Show what a host offers, and what projects use of it.", "GET /os-hosts/{host_name}"),
     _of(HOST_UPDATE, ADMIN, "Enable and disable a host.", "PUT /os-hosts/{host_name}"),
+    _of(HOST_START, ADMIN, "Be told that hosts are not started here.", "GET /os-hosts/{host_name}/startup"),
+    _of(HOST_SHUTDOWN, ADMIN, "Be told that hosts are not shut down here.", "GET /os-hosts/{host_name}/shutdown"),
+    _of(HOST_REBOOT, ADMIN, "Be told that hosts are not rebooted here.", "GET /os-hosts/{host_name}/reboot"),
     _of(EXTERNAL_EVENTS, ADMIN, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
     _of(USAGE_AUDIT_LIST, ADMIN, "Show the audits of usage; there are none.", "GET /os-instance_usage_audit_log"),
     _of(

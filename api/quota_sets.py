@@ -33,7 +33,8 @@ class QuotaSets:
         self._validator = VersionedValidator((since, schemas.quota_update(since)) for since in schemas.QUOTA_CHANGES)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _call(req, project_id)
+        """Of a user, too: it is its project's limits that apply to it."""
+        call = _call(req, project_id, may_name_user=True)
         quota = self._database.read(quotas.get, project_id)
         answer(resp, {"quota_set": {"id": project_id} | self._numbers(quota, call)})
 
@@ -65,8 +66,10 @@ class QuotaSets:
         answer(resp, {"quota_set": self._numbers(changed, call)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        _call(req, project_id)
-        self._database.write(_forget, project_id)
+        """A user has no limits of its own that could be deleted."""
+        _call(req, project_id, may_name_user=True)
+        if req.get_param("user_id") is None:
+            self._database.write(_forget, project_id)
         resp.status = 202
 
     def _numbers(self, quota: Quota, call: Call) -> dict[str, int]:
@@ -88,11 +91,14 @@ def _forget(tx: ApiTransaction, project_id: str) -> None:
     quota_limits.forget(tx, project_id)
 
 
-def _call(req: falcon.Request, project_id: str) -> Call:
+def _call(req: falcon.Request, project_id: str, *, may_name_user: bool = False) -> Call:
     """Raises errors.Invalid for a parameter or project that cannot be."""
     call = calls.of(req)
     checked_identifier("project_id", project_id)
-    if req.get_param("user_id") is not None:
+    user_id = req.get_param("user_id")
+    if user_id is not None and may_name_user:
+        checked_identifier("user_id", user_id)
+    elif user_id is not None:
         raise errors.Invalid("user_id: only projects have quotas, not users")
-    refuse_unknown_names(req, call, ())
+    refuse_unknown_names(req, call, ("user_id",))
     return call

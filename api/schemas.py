@@ -371,6 +371,11 @@ def host_change() -> Schema:
     return _object({"status": value, "maintenance_mode": value}) | {"minProperties": 1}
 
 
+def force_complete() -> Schema:
+    """The body of ``POST /servers/{id}/migrations/{id}/action``."""
+    return _object({"force_complete": _NULL}) | {"required": ["force_complete"]}
+
+
 NETWORK_EVENTS = ("network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted")
 EXTERNAL_EVENTS: tuple[tuple[Version, tuple[str, ...]], ...] = (
     ((2, 1), NETWORK_EVENTS),

@@ -45,6 +45,8 @@ class TenantUsage:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
+        if req.env["PATH_INFO"].endswith("/"):
+            raise errors.NotFound("The usage of a project without an ID was asked for.")
         refuse_unknown_names(req, call, _LIST)
         detailed = _detailed(req)
         found, links = self._find(req, resp, call, None)

@@ -150,7 +150,20 @@ def test_a_live_migration_under_way_is_shown_and_aborted(front: Front) -> None:
 
 def test_one_that_sends_is_recalled(front: Front) -> None:
     server, operation = moved(front, *LIVE)
+    action = f"/v2.1/servers/{server}/migrations/{operation}/action"
+    completing = [
+        front.client.simulate_post(action.replace(*other), headers=at(version) | headers, json={"force_complete": value})
+        for version, headers, value, other in (
+            ("2.21", {}, None, ("", "")),
+            ("2.22", TENANT | {"X-Roles": "member"}, None, ("", "")),
+            ("2.22", {}, "now", ("", "")),
+            ("2.22", {}, None, (operation, "17")),
+            ("2.22", {}, None, ("", "")),
+        )
+    ]
+    assert [answer.status_code for answer in completing] == [404, 403, 400, 404, 400]
     change(front, operation, state=OperationState.SENDING, deadline=4e9)
+    assert front.client.simulate_post(action, headers=at("2.22"), json={"force_complete": None}).status_code == 501
     answer = front.client.simulate_delete(f"/v2.1/servers/{server}/migrations/{operation}", headers=at("2.24"))
     assert answer.status_code == 202
     assert front.database.read(operations.get, [operation])[0].deadline < 4e9

@@ -309,6 +309,11 @@ def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
     ):
         assert front.client.simulate_put(f"/v2.1/os-hosts/{path}", json=body).status_code == status
     assert front.get("/v2.1/os-hosts/nowhere").status_code == 404
+    for action in ("startup", "shutdown", "reboot"):  # who may not ask is told that first, and then what is not there
+        asked = [
+            front.get(f"/v2.1/os-hosts/{host}/{action}", headers) for host, headers in (("h1", TENANT), ("no", {}), ("h1", {}))
+        ]
+        assert [answer.status_code for answer in asked] == [403, 404, 501]
     assert front.get("/v2.1/os-hosts", {"OpenStack-API-Version": "compute 2.43"}).status_code == 404
 
 

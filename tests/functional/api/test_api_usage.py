@@ -100,6 +100,10 @@ def test_a_project_is_told_what_its_servers_took(front: Front) -> None:
     }
 
 
+def test_a_project_without_an_id_is_not_all_projects(front: Front) -> None:
+    assert get(front, "/").status_code == 404
+
+
 def test_an_administrator_is_told_of_all_projects(front: Front) -> None:
     ran(front, 0, 1)
     ran(front, 0, 2, OTHER_TENANT)
