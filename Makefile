@@ -1,7 +1,8 @@
 # Everything here works on a fresh machine with Python 3.11 or later and a package index: `make demo`, `make test`.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
-STAMP := $(VENV)/.installed
+# It has a checksum in its name rather than a date: a checkout or a copy makes files newer without changing them.
+STAMP := $(VENV)/.installed-$(firstword $(shell cat setup.cfg pyproject.toml requirements.lock | cksum))
 COMPILED := .venv-compiled
 # Where the demo and the region keep their state. Given, it is kept and a second run resumes it; empty, the demo uses a temporary
 # folder and the region .region.
@@ -43,7 +44,7 @@ help:
 
 venv: $(STAMP)
 
-$(STAMP): setup.cfg pyproject.toml requirements.lock
+$(STAMP):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install it, or say make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed, $(PYTHON) is older: say make PYTHON=/path/to/python3"; exit 1; }

@@ -200,7 +200,7 @@ class Acceptor:
         """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""
         flavor = self._catalog.flavor(flavor_id, call)
         if flavor is None or flavor.disabled:
-            raise errors.Invalid(f"{field}: flavor {flavor_id[:80]!r} could not be found")
+            raise errors.Invalid(f"{field}: {flavor_id[:80]!r} could not be found")
         try:
             extra_specs.check(flavor.extra_specs)
         except errors.Invalid as error:

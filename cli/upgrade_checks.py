@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+import api.opts
 import service.opts
 from cells.cell import Cell
 from cells.discovery import in_two_cells
@@ -20,7 +21,7 @@ from cli.base import TWIN
 from cli.deployment import Deployment
 from compute.main import VERSION as AGENT_VERSION
 from db import online, processes
-from db.api import host_mappings
+from db.api import host_mappings, server_names
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql import ready, sync
@@ -28,6 +29,7 @@ from db.sql.connection import CellTransaction, Connection
 from objects import errors
 from objects.mask import mask_url
 from objects.process import AGENT_BINARY, Process
+from objects.server_name import NameScope
 from rpc.transport import Bus
 from service import config
 from service.release import release
@@ -72,6 +74,7 @@ class _Site:
 
     def __init__(self, deployment: Deployment) -> None:
         self.database = deployment.api_database
+        self.scope = api.opts.unique_names(deployment.conf)
         self.registry = CellRegistry(self.database, deployment.registry_settings)
         self.cells = list(self.registry.cells())
         self.cell0: Cell | None = None
@@ -88,11 +91,11 @@ class _Site:
 
 def findings(deployment: Deployment) -> Iterator[UpgradeFinding]:
     """All checks, one or more findings for each. Those that need the API database are left out where it cannot be used."""
-    api = list(_findings("API database", partial(_api_database, deployment)))
-    yield from api
+    first = list(_findings("API database", partial(_api_database, deployment)))
+    yield from first
     yield from _findings("Encryption key", partial(_key, deployment))
     yield from _findings("API level's bus", partial(_api_bus, deployment))
-    if any(finding.level is Severity.FAILURE for finding in api):
+    if any(finding.level is Severity.FAILURE for finding in first):
         return
     site = _Site(deployment)
     try:
@@ -244,6 +247,18 @@ def _services(site: _Site) -> CheckFindings:
     yield Severity.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
 
 
+# -- names ---------------------------------------------------------------------------------------------------------------------
+
+
+def _names(site: _Site) -> CheckFindings:
+    if site.scope is NameScope.OFF:
+        yield Severity.SUCCESS, "need not be unique"
+    elif missing := site.database.read(server_names.unrecorded, site.scope):
+        yield Severity.WARNING, f"not recorded for {_count(missing, 'server')}; run 'superconductor db record-names'"
+    else:
+        yield Severity.SUCCESS, "all are recorded"
+
+
 # -- rows of an older release ------------------------------------------------------------------------------------------------
 
 
@@ -277,5 +292,6 @@ _ON_SITE: tuple[tuple[str, Callable[[_Site], CheckFindings]], ...] = (
     ("Cell buses", _cell_buses),
     ("Hosts", _hosts),
     ("Services", _services),
+    ("Server names", _names),
     ("Online migrations", _online_migrations),
 )

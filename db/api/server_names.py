@@ -150,3 +150,17 @@ def record(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
         with meeting():
             tx.execute(_SET, changes)
     return Recorded(changed=len(changes), shared=tuple(shared), last=uuids[-1])
+
+
+def unrecorded(tx: ApiTransaction, scope: NameScope) -> int:
+    """How many servers have no key of this scope: ``record`` has not met them, or another server has their name."""
+    query = (
+        sa.select(sa.func.count())
+        .select_from(instance_mappings.outerjoin(_BODY, _BODY.c.instance_uuid == _M.body_uuid))
+        .where(
+            _M.server_uuid.is_(None),
+            sa.func.coalesce(_BODY.c.deleted, _M.deleted) == sa.false(),
+            sa.or_(_M.name_key.is_(None), _M.name_key.not_like(f"{scope}.%")),
+        )
+    )
+    return tx.execute(query).scalar_one()

@@ -35,6 +35,7 @@ NUMBERS = {
     "agents": "agents in each cell",
 }
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (errors.SuperconductorError, Unavailable) as error:
         print(f"region: {mask_url(str(error))}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at the end
+        return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         print("region: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

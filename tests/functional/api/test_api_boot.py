@@ -263,7 +263,7 @@ def test_a_tenant_may_name_no_host(front: Front) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"server": GOOD | {"flavorRef": "nope"}}, "server.flavorRef: flavor 'nope' could not be found"),
+    ({"server": GOOD | {"flavorRef": "nope"}}, "server.flavorRef: 'nope' could not be found"),
     ({"server": GOOD | {"flavorRef": "3"}}, "server.flavorRef: "),
     ({"server": GOOD | {"availability_zone": "nowhere"}}, "server.availability_zone: zone 'nowhere' could not be found"),
     ({"server": GOOD | {"availability_zone": "nowhere:h1"}}, "server.availability_zone: "),

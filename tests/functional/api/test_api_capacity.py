@@ -94,8 +94,8 @@ def test_several_flavors_have_bounds_together(front: Front) -> None:
     ("query", "words"),
     [
         ("", "flavor: name one"),
-        ("flavor=none", "flavor: flavor 'none' could not be found"),
-        ("flavor=3", "flavor: flavor '3' could not be found"),
+        ("flavor=none", "flavor: 'none' could not be found"),
+        ("flavor=3", "flavor: '3' could not be found"),
         ("flavor=big&without_cell=nowhere", "without_cell: there is no cell 'nowhere'"),
         ("flavor=big&without_host=h9", "Compute host h9 could not be found"),
         ("flavor=big&without_hosts=h1", "without_hosts: is no parameter"),

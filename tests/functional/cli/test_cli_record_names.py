@@ -32,9 +32,13 @@ def accept(shell: Shell, project: str, *names: str) -> None:
 
 
 def record(shell: Shell, scope: str) -> Outcome:
+    return run(shell, scope, "db record-names")
+
+
+def run(shell: Shell, scope: str, command: str) -> Outcome:
     file = shell.state / f"api-{scope}.conf"
     file.write_text(f"[api_database]\nconnection = {sqlite_url(shell.state, 'api')}\n[api]\nunique_server_names = {scope}\n")
-    return shell.run("--config-file", str(file), *["db", "record-names", "-f", "json"])
+    return shell.run("--config-file", str(file), *command.split(), "-f", "json")
 
 
 def test_every_server_that_shares_its_name_is_listed(shell: Shell) -> None:
@@ -50,3 +54,19 @@ def test_every_server_that_shares_its_name_is_listed(shell: Shell) -> None:
     for scope in ("", ""):
         assert (record(shell, scope).status, json.loads(record(shell, scope).out)) == (0, [])
     assert shell.json("db record-names") == []
+
+
+def test_the_check_of_an_upgrade_says_what_to_run(shell: Shell) -> None:
+    def said(scope: str) -> tuple[str, str]:
+        [found] = [each for each in json.loads(run(shell, scope, "upgrade check").out) if each["Check"] == "Server names"]
+        return found["Result"], found["Details"]
+
+    accept(shell, "p1", "a", "b")
+    accept(shell, "p2", "b")
+    assert said("") == ("Success", "need not be unique")
+    assert said("project") == ("Warning", "not recorded for 3 servers; run 'superconductor db record-names'")
+    record(shell, "project")
+    assert said("project") == ("Success", "all are recorded")
+    assert said("global")[0] == "Warning"
+    record(shell, "global")
+    assert said("global") == ("Warning", "not recorded for 1 server; run 'superconductor db record-names'")
