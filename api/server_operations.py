@@ -167,10 +167,7 @@ class OperationActions:
         resp.status = 200
 
     def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        if value["state"] != "active":
-            self._finder.find(server_id, call)
-            raise errors.Invalid("os-resetState.state: only active is served: a server in ERROR here has no guest")
-        self._operations.accept(call, server_id, Kind.RESET)
+        self._operations.accept(call, server_id, Kind.RESET if value["state"] == "active" else Kind.FAIL)
         resp.status = 202
 
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:

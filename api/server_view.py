@@ -16,6 +16,7 @@ from objects import phase
 from objects.feed_check import LATEST_TIME_S
 from objects.flavor import Flavor
 from objects.instance import Server
+from objects.operation import CALLED_FAILED, OperationKind
 from objects.phase import ServerPhase
 from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties
@@ -279,7 +280,8 @@ def _flavor(flavor: Flavor, call: Call) -> Document:
 
 
 def _fault(server: Server, call: Call) -> Document:
-    message = server.fault or server.task_fault or "The build failed."
+    called_failed = server.operation is not None and server.operation.kind is OperationKind.FAIL
+    message = server.fault or (CALLED_FAILED if called_failed else server.task_fault) or "The build failed."
     if not call.may(policies.ATTRIBUTES):
         message = tenant_fault(message, call)
     return {"code": 500, "created": iso(server.updated_at), "message": message}

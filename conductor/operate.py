@@ -29,7 +29,7 @@ from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
 from objects.lifecycle import Change
-from objects.operation import WANTED, OperationState, task_kind
+from objects.operation import CALLED_FAILED, WANTED, OperationKind, OperationState, task_kind
 from objects.process import AGENT_BINARY
 from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 from service.rate_limited_log import RateLimitedLog
@@ -190,7 +190,9 @@ class Operator:
         for each in some:
             body = body_to_ask(each, late=each.operation.deadline < now)
             if body is not None and body.server.cell_uuid is not None:
-                by_cell[body.server.cell_uuid].append((each, TaskFor(instance_uuid=body.uuid, task=_task(each, body))))
+                fault = CALLED_FAILED if each.operation.kind is OperationKind.FAIL else None
+                wanted = TaskFor(instance_uuid=body.uuid, task=_task(each, body), fault=fault)
+                by_cell[body.server.cell_uuid].append((each, wanted))
         for cell_uuid, asked in by_cell.items():
             try:
                 cell = self._registry.get(cell_uuid)
@@ -224,7 +226,8 @@ class Operator:
         wanted = [each for _, each in asked]
         outcomes = cell.write(tasks.ask, wanted, cell.now())
         taken = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
-        due = [_order(taken[each.instance_uuid], each.task) for each in wanted if each.instance_uuid in taken]
+        ordered = [each for each in wanted if each.instance_uuid in taken and each.fault is None]
+        due = [_order(taken[each.instance_uuid], each.task) for each in ordered]
         if due:
             send_tasks(cell, RequestContext(request_id=asked[0][0].operation.request_id), due)
 

@@ -250,12 +250,19 @@ INTERRUPTED = "The host's agent was restarted during the task. How far it came i
 # -- tasks of an ACTIVE instance -------------------------------------------------------------------------------------------------
 
 
-def ask(row: Instance, number: int, power: Power) -> Outcome:
-    """The API level orders a task: the row takes its number, and what the guest is to be. Late and repeated orders are refused."""
+def ask(row: Instance, number: int, power: Power, fault: str | None = None) -> Outcome:
+    """The API level orders a task: the row takes its number, and what the guest is to be. Late and repeated orders are refused.
+
+    ``fault``: the task is over at once, and has failed for this reason. It does not replace one that is not over: ask again later.
+    """
     if row.state is not State.ACTIVE:
         return Refused(reason=str(row.state))
     if number <= row.task_number:
         return Refused(reason=f"task {row.task_number} is in force", done=number == row.task_number)
+    if fault is not None and not row.task_state.over:
+        return Refused(reason=f"task {row.task_number} is {row.task_state}")
+    if fault is not None:
+        return _next(row, EventKind.TASK, task_number=number, task_state=TaskState.FAILED, task_fault=fault)
     return _next(row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None)
 
 

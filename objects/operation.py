@@ -23,6 +23,7 @@ class OperationKind(enum.StrEnum):
     RESUME = "resume"
     REBUILD = "rebuild"
     RESET = "reset"  # after a failed task: bring the guest to the power on record
+    FAIL = "fail"  # an administrator calls the server failed; its host does not hear of it
     MIGRATE = "migrate"
     RESIZE = "resize"
     LIVE_MIGRATE = "live-migrate"
@@ -153,6 +154,9 @@ WANTED: dict[OperationKind, Power] = {
 }
 """What a guest is to be after an operation in place. Others leave it as it is."""
 
+CALLED_FAILED = "An administrator has set the server to ERROR."
+"""The fault of a server after ``FAIL``."""
+
 ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.START: frozenset({Power.OFF}),
     OperationKind.STOP: frozenset({Power.ON}),
@@ -167,6 +171,7 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.LIVE_MIGRATE: frozenset({Power.ON}),
     OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.RESET: frozenset(),
+    OperationKind.FAIL: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.RESPAWN: frozenset(),
     OperationKind.SHELVE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.UNSHELVE: frozenset({Power.OFF}),  # of the shelved body
@@ -186,7 +191,7 @@ _TASKS = {
 }
 
 
-AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})
+AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.FAIL, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})
 """Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""
 
 

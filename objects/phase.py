@@ -60,6 +60,8 @@ def phase_of(server: Server) -> ServerPhase | None:
 
 
 def _phase_in(operation: Operation) -> ServerPhase:
+    if operation.kind is OperationKind.FAIL:
+        return ServerPhase.ERROR
     if operation.state is OperationState.SHELVED:
         return ServerPhase.SHELVED
     if operation.state is OperationState.VERIFY:
@@ -135,6 +137,8 @@ def vm_state_of(server: Server) -> str:
         return {"deleting": "active", "shelved": "shelved_offloaded"}.get(server.state, server.state)
     if operation is not None and operation.state in _VM_STATES:
         return _VM_STATES[operation.state]
+    if operation is not None and operation.kind is OperationKind.FAIL:
+        return "error"
     if operation is None and server.task_state is TaskState.FAILED:
         return "error"
     return OF_POWER[operation.power_before if operation is not None else server.power]

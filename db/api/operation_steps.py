@@ -341,7 +341,8 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
         elif each.operation.state is State.STARTING:
             back += [each] if told.task_number >= each.operation.number + 3 else []
         elif told.task_number == each.operation.number and told.task_state.over:
-            (failed if told.task_state is TaskState.FAILED else done).append(each)
+            has_failed = told.task_state is TaskState.FAILED and each.operation.kind is not OperationKind.FAIL
+            (failed if has_failed else done).append(each)
     _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
     done, shelved = _parted(done)
     failed, unshelved = _parted(failed)

@@ -28,7 +28,7 @@ _HARD = _of_open(sa.case((_O.args.contains('"hard":true'), 1), else_=0)) == sa.l
 _MOVES = [kind for kind in OperationKind if kind.moves]
 _IS_REBUILT = sa.or_(_KIND == OperationKind.REBUILD, sa.and_(_KIND == OperationKind.EVACUATE, _STATE.in_(MOVING_STATES)))
 _IS_LIVE = _KIND == OperationKind.LIVE_MIGRATE
-_FAILED = sa.and_(_KIND.is_(None), _C.task_state == TaskState.FAILED)
+_FAILED = sa.or_(_KIND == OperationKind.FAIL, sa.and_(_KIND.is_(None), _C.task_state == TaskState.FAILED))
 
 
 def _by_power(power: sa.ColumnElement[Any], values: Mapping[Power, Any]) -> list[tuple[sa.ColumnElement[bool], Any]]:

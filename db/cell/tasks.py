@@ -17,7 +17,7 @@ from db.sql.dialect import Upsert
 from db.sql.keyed import KeyedDelete, by_index
 from objects import lifecycle, stored
 from objects.base import Object
-from objects.instance import State
+from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 
@@ -34,11 +34,15 @@ _GRANT = sa.update(tasks).where(tasks.c.instance_uuid == sa.bindparam("uuid")).v
 
 
 class TaskFor(Object, frozen=True, kw_only=True):
-    """A task that the API level asks of an instance. ``sealed``: its secrets under the name ``secrets_name``, if it has any."""
+    """A task that the API level asks of an instance. ``sealed``: its secrets under the name ``secrets_name``, if it has any.
+
+    ``fault``: it is over at once, and has failed for this reason: nothing is stored, and no host is to carry it out.
+    """
 
     instance_uuid: str
     task: Task
     sealed: str | None = None
+    fault: str | None = None
 
 
 class DueTask(Object, frozen=True, kw_only=True):
@@ -51,11 +55,16 @@ class DueTask(Object, frozen=True, kw_only=True):
 
 def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, Outcome]:
     """Write each task into its row, unless the row has this task or a later one; return the outcomes by uuid."""
-    wanted = {each.instance_uuid: each.task for each in asked}
-    outcomes = instances.carry_out(tx, wanted, lambda row: lifecycle.ask(row, wanted[row.uuid].number, wanted[row.uuid].power), now)
-    taken = [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
-    sealed = {each.instance_uuid: each.sealed for each in asked}
-    _ORDER(tx, [_row(uuid, wanted[uuid], sealed[uuid], now) for uuid in taken])
+    wanted = {each.instance_uuid: each for each in asked}
+
+    def decide(row: Instance) -> Outcome:
+        each = wanted[row.uuid]
+        return lifecycle.ask(row, each.task.number, each.task.power, each.fault)
+
+    outcomes = instances.carry_out(tx, wanted, decide, now)
+    taken = [wanted[uuid] for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
+    _ORDER(tx, [_row(each.instance_uuid, each.task, each.sealed, now) for each in taken if each.fault is None])
+    over(tx, [each.instance_uuid for each in taken if each.fault is not None])
     instances.tell(tx, outcomes.values(), now)
     return outcomes
 

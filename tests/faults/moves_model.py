@@ -37,6 +37,7 @@ GUARDS = {
     "hold-done": "a hold that failed does not count",
     "hold-number": "the answer that counts is the one to THIS hold: numbers are compared at the API level",
     "ask-number": "a cell takes a task only if its number is higher than the one the row has",
+    "fail-waits": "a cell notes that an administrator calls the server failed only when the task in force is over",
     "begin": "an agent acts on a task only after its cell granted it for the number in force",
     "begin-over": "a cell does not grant the order of a task that is over",
     "done-number": "'done' counts only for the number in force",
@@ -66,8 +67,8 @@ GUARDS = {
 """Every guard of operations; a model may be built without some of them, to see what they are for."""
 
 MOVES = ("migrate", "resize", "evacuate")
-TASKS = {"stop": "off", "start": "on", "reboot": "reboot"}
-"""Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot."""
+TASKS = {"stop": "off", "start": "on", "reboot": "reboot", "fail": "fail"}
+"""Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot. ``fail``: as it was, failed."""
 
 SHELVING = ("shelve", "unshelve")
 """Shelve is a task with the power ``save``: off, after a snapshot. Unshelve is a move whose source has no guest."""
@@ -431,6 +432,10 @@ class Model:
         row = s.row(body)
         if row.state != "ACTIVE" or number == row.number or (number < row.number and self.on("ask-number")):
             return s
+        if power == "fail":  # over at once, and no host hears of it
+            if row.task in ("ordered", "running") and self.on("fail-waits"):
+                return s
+            return self.set_row(s, body, tell=True, number=number, task="failed")
         return self.set_row(s, body, tell=True, number=number, power=power, task="ordered")
 
     def begin(self, s: State, host: str, body: int, number: int) -> State:

@@ -71,6 +71,7 @@ KINDS = (
         OperationKind.PAUSE,
         OperationKind.UNPAUSE,
         OperationKind.RESET,
+        OperationKind.FAIL,
         OperationKind.REBUILD,
     ),
     *(OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE),

@@ -23,7 +23,7 @@ from objects.cell import HostMapping
 from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.instance import Server
-from objects.operation import Operation, OperationArgs, OperationKind, OperationState
+from objects.operation import CALLED_FAILED, Operation, OperationArgs, OperationKind, OperationState
 from objects.phase import ServerPhase
 from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
@@ -210,7 +210,7 @@ def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: s
         ("os-migrateLive", LIVE | {"force": False}, ADMIN | at("2.68"), 400, "os-migrateLive.force: is not a field"),
         ("os-migrateLive", {"host": None, "block_migration": "auto", "disk_over_commit": False}, ADMIN, 400, "disk_over_commit"),
         ("os-migrateLive", None, ADMIN, 400, "os-migrateLive"),
-        ("os-resetState", {"state": "error"}, ADMIN, 400, "only active"),
+        ("os-resetState", {"state": "error"}, TENANT | NEWEST, 403, "reset_state"),
         ("os-resetState", {"state": "active"}, ADMIN, 409, "Cannot 'reset'"),
         ("os-stop", None, READER, 403, ""),
         ("os-stop", None, OTHER_TENANT | NEWEST, 404, "could not be found"),
@@ -445,6 +445,14 @@ def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) 
     assert listed(front, status="ERROR") == [server]
     assert listed(front, status="ACTIVE") == []
     assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
+
+
+def test_a_server_is_in_error_as_soon_as_an_administrator_says_so(front: Front, server: str) -> None:
+    assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
+    found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
+    assert (found["status"], found["OS-EXT-STS:vm_state"], found["OS-EXT-STS:task_state"]) == ("ERROR", "error", None)
+    assert found["fault"]["message"] == CALLED_FAILED
+    assert listed(front, status="ERROR") == listed(front, vm_state="error") == [server]
 
 
 def test_a_guest_that_stopped_by_itself_is_shown_with_the_reason_and_can_be_started(front: Front, server: str) -> None:

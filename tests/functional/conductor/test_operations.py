@@ -12,9 +12,10 @@ from db.api import mappings, operation_steps
 from db.cell import services
 from objects.flavor import Flavor
 from objects.instance import Server, State
-from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
+from objects.operation import CALLED_FAILED, Operation, OperationArgs, OperationKind, OperationState, Outcome
+from objects.phase import vm_state_of
 from objects.process import AGENT_BINARY
-from objects.task import Power
+from objects.task import Power, TaskState
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
@@ -94,6 +95,19 @@ def test_a_server_is_stopped_started_paused_and_rebooted(cloud: World) -> None:
     assert before is not None
     assert after is not None
     assert after.writes > before.writes
+    cloud.settle()
+
+
+def test_a_server_that_is_called_failed_runs_on_and_comes_back(cloud: World) -> None:
+    uuid = boot(cloud)
+    for kind, wanted in ((OperationKind.RESET, Power.ON), (OperationKind.STOP, Power.OFF)):
+        before = disk(cloud, uuid)
+        done(cloud, uuid, OperationKind.FAIL)
+        found = server(cloud, uuid)
+        assert (found.task_state, found.task_fault) == (TaskState.FAILED, CALLED_FAILED)
+        assert (vm_state_of(found), power(cloud, uuid), disk(cloud, uuid)) == ("error", Power.ON, before)
+        done(cloud, uuid, kind)
+        assert (server(cloud, uuid).task_fault, power(cloud, uuid)) == (None, wanted)
     cloud.settle()
 
 
