@@ -7,12 +7,12 @@ from functools import partial
 
 from oslo_config import cfg
 
-from cells import opts
+from cells import opts, releases
 from cells.registry import CellRegistry, open_database
 from db.sql import ready
 from db.sql.engine import ApiDatabase
 from rpc.transport import Bus
-from service import health, notifications
+from service import health, notifications, upgrade_levels
 from service.opts import required
 from service.waiting import wait_for
 
@@ -29,15 +29,20 @@ class ApiLevel:
         self.database = ApiDatabase(conf.api_database.connection, name="api", max_pool_size=pool_size, outbox=outbox)
         self.url: str = conf.api_transport_url or conf.transport_url
         self.bus = Bus(self.url, name="api")
+        self.bus.peers = releases.level_peers(self.database.read, upgrade_levels.settings(conf))
         self.registry = CellRegistry(self.database, opts.settings(conf), open_database=partial(open_database, outbox=outbox))
         self._sign = health.HealthCheck("the API database", lambda: ready.check(self.database, "api"))
 
     def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
         """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""
-        if not wait_for("the API database", lambda: ready.check(self.database, "api"), stopped):
+        if not wait_for("the API database", self._check, stopped):
             return False
         health.BOARD.watch(self._sign)
         return not for_bus or wait_for("the API level's bus", self.bus.check, stopped)
+
+    def _check(self) -> None:
+        ready.check(self.database, "api")
+        self.database.read(releases.check_api_level)
 
     def close(self) -> None:
         """Give up all connections, in bounded time."""

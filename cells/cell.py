@@ -9,6 +9,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from cells.bulkhead import Bulkhead, BulkheadSettings, PendingCall
+from cells.releases import cell_peers
 from db.sql.connection import CellTransaction
 from db.sql.engine import CellDatabase
 from objects import errors
@@ -17,6 +18,7 @@ from rpc.compute import ComputeClient
 from rpc.errors import Timeout, Unreachable
 from rpc.transport import Bus
 from service.rate_limited_log import RateLimitedLog
+from service.upgrade_levels import Pinned
 
 LOG = logging.getLogger(__name__)
 
@@ -46,6 +48,11 @@ class Cell:
         self._wire = Bulkhead(what, "bus", settings, inline=inline, silent=(Timeout, Unreachable))
         # Agents that do not answer must not hold up orders to others, nor be taken for a bus that does not.
         self._questions = Bulkhead(what, "bus", settings, inline=inline, silent=(Unreachable,))
+
+    def know_peers(self, pinned: Pinned) -> None:
+        """Write to its agents what they know by the cell's records, or what is pinned."""
+        if self._bus is not None:
+            self._bus.peers = cell_peers(self.read, pinned)
 
     @property
     def mapping(self) -> CellMapping:

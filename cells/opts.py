@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from oslo_config import cfg
 
 from cells.bulkhead import BulkheadSettings
 from cells.template import NOTHING, Local
 from objects.base import Object
-from service import notifications
+from service import notifications, upgrade_levels
 from service.config import Listing
+from service.upgrade_levels import Pinned
 
 GROUP = "cells"
 
@@ -17,13 +20,14 @@ class RegistrySettings(Object, frozen=True, kw_only=True):
     """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
 
     A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished. ``local`` is
-    what URL templates of cells are filled in from.
+    what URL templates of cells are filled in from. ``pinned``: messages versions by role.
     """
 
     poll_interval: float = 1.0
     linger: float = 30.0
     bulkhead: BulkheadSettings = BulkheadSettings()
     local: Local = NOTHING
+    pinned: Pinned = MappingProxyType({})
 
 
 OPTIONS: tuple[cfg.Opt, ...] = (
@@ -62,7 +66,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
 
 def list_opts() -> Listing:
     """For the generator of the sample configuration. What a change of a cell tells is for everyone who may change one."""
-    return [(GROUP, list(OPTIONS)), *notifications.list_opts()]
+    return [(GROUP, list(OPTIONS)), *upgrade_levels.list_opts(), *notifications.list_opts()]
 
 
 def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
@@ -75,6 +79,7 @@ def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
             timeout=group.timeout, threads=group.threads, failures=group.breaker_failures, pause=group.breaker_pause
         ),
         local=local(conf),
+        pinned=upgrade_levels.settings(conf),
     )
 
 

@@ -6,10 +6,11 @@ import threading
 
 from oslo_config import cfg
 
+from cells import releases
 from db.sql import ready
 from db.sql.engine import CellDatabase
 from rpc.transport import Bus
-from service import health, notifications
+from service import health, notifications, upgrade_levels
 from service.opts import required
 from service.waiting import wait_for
 
@@ -25,14 +26,19 @@ class OwnCell:
         self.database = CellDatabase(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
+        self.bus.peers = releases.cell_peers(self.database.read, upgrade_levels.settings(conf))
         self._sign = health.HealthCheck(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"))
 
     def wait(self, stopped: threading.Event) -> bool:
         """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""
-        if not wait_for(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"), stopped):
+        if not wait_for(f"the database of cell {self.name}", self._check, stopped):
             return False
         health.BOARD.watch(self._sign)
         return wait_for(f"the bus of cell {self.name}", self.bus.check, stopped)
+
+    def _check(self) -> None:
+        ready.check(self.database, "cell")
+        self.database.read(releases.check_cell)
 
     def close(self) -> None:
         """Give up all connections, in bounded time."""

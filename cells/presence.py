@@ -13,8 +13,8 @@ from db import processes
 from db.processes import Level
 from db.sql.engine import Database
 from objects import errors, text
-from objects.process import API_BINARY, CONSOLE_PROXY_BINARY, About, Process
-from rpc.server import VERSION
+from objects.messages_version import SPAN
+from objects.process import About, Process
 from service.periodic import Periodic
 from service.release import release
 
@@ -67,12 +67,11 @@ class Presence:
             self._database.write(processes.appear, self._level, self._record())
 
     def _record(self) -> Process:
-        messages = "" if self._binary in (API_BINARY, CONSOLE_PROXY_BINARY) else VERSION
         return Process(
             uuid=self._uuid,
             binary=self._binary,
             host=text.clean(socket.gethostname(), text.NAME_LENGTH),
-            about=About(release=release(), messages=messages, pid=os.getpid()),
+            about=About(release=release(), messages=str(SPAN), pid=os.getpid()),
             started_at=0.0,
             last_seen=0.0,
             age=time.monotonic() - self._began,

@@ -192,6 +192,7 @@ class CellRegistry:
     def _open(self, mapping: CellMapping) -> Cell:
         expanded = template.expand(mapping, self._settings.local)
         cell = Cell(mapping, self._open_database(expanded), self._open_bus(expanded), self._settings.bulkhead)
+        cell.know_peers(self._settings.pinned)
         LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
         return cell
 

@@ -44,7 +44,13 @@ ROLES: dict[str, tuple[Listing, ...]] = {
     "console-proxy": (service.opts.list_opts(), api.console_opts.list_opts()),
     "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts(), images.opts.list_opts()),
     "scheduler": (service.opts.list_opts(), scheduler.opts.list_opts(), cells.opts.list_opts()),
-    "compute": (service.opts.list_opts(), compute.opts.list_opts(), images.opts.list_opts(), images.glance.list_opts()),
+    "compute": (
+        service.opts.list_opts(),
+        compute.opts.list_opts(),
+        service.upgrade_levels.list_opts(),
+        images.opts.list_opts(),
+        images.glance.list_opts(),
+    ),
 }
 """The options that the processes of each role read, besides those of logging."""
 

@@ -30,12 +30,12 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.diagnostics import Diagnostics
+from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import serve
 from rpc.scheduler import SchedulerClient
-from rpc.server import VERSION as MESSAGES
 from rpc.transport import Bus
 from service import health
 from service.periodic import Every
@@ -210,8 +210,8 @@ class ComputeService:
     def _first(self) -> None:
         """Steps that must succeed once before the periodic rounds begin."""
         self._compare()
-        self._report_state()
         self._introduce()
+        self._report_state()
 
     def _introduce(self) -> None:
         with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
@@ -282,7 +282,7 @@ def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
 
 
 def _about() -> About:
-    return About(release=release(), messages=MESSAGES, pid=os.getpid(), version=VERSION)
+    return About(release=release(), messages=str(SPAN), pid=os.getpid(), version=VERSION)
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:

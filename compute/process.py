@@ -11,12 +11,14 @@ from oslo_config import cfg
 from compute import drivers, opts
 from compute.main import FINAL_REPORTS_TIMEOUT_S, ComputeService
 from images import opts as images_opts
+from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY
 from rpc import agents
 from rpc.transport import Bus, user_of
-from service import process
+from service import process, upgrade_levels
 from service.opts import refuse, required
 from service.process import Plan
+from service.upgrade_levels import CONDUCTOR
 from service.waiting import wait_for
 
 _NOT_HERE = "an agent runs beside tenants' guests, and an attacker who escapes from a guest must not find it"
@@ -33,6 +35,8 @@ class ComputeRole:
         settings = opts.settings(conf)
         own = agents.confined(user_of(conf.transport_url), settings.host)
         self._bus = Bus(conf.transport_url, name="cell", confined=own)
+        conductors = upgrade_levels.settings(conf).get(CONDUCTOR, SPAN.newest)
+        self._bus.peers = lambda topic, server: conductors
         self._settings = settings
         self._driver = drivers.load(conf, settings)
         self._service: ComputeService | None = None
@@ -72,7 +76,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(AGENT_BINARY, argv, [opts.list_opts(), images_opts.list_opts()], plan)
+    return process.main(AGENT_BINARY, argv, [opts.list_opts(), images_opts.list_opts(), upgrade_levels.list_opts()], plan)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from cells import releases
 from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
@@ -123,9 +124,11 @@ class CellConductor:
     ) -> None:
         """An agent that has started describes itself. ``identified``: the broker confirms that it is the host's agent.
 
-        This removes the host's unknown guests from the records: the agent reports them again afterwards.
+        This removes the host's unknown guests from the records: the agent reports them again afterwards. Raises
+        errors.Misconfigured if the releases of the agent and of this conductor cannot work together.
         """
         check_service(host, binary, about.version)
+        releases.check_agent(host, about.messages)
         about = checked_about(about, uptime)
         self._database.write(
             _introduce, Beat(host=host, binary=binary, version=about.version), about, uptime, identified=identified

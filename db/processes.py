@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from db.api import tables as api
 from db.cell import tables as cell
 from db.sql import clock, dialect
+from objects.messages_version import SPAN
 from objects.process import About, Process
 
 Level = Literal["api", "cell"]
@@ -68,6 +69,14 @@ def list_all(tx: Connection, level: Level) -> list[Process]:
         )
         for row in tx.execute(_LIST[level])
     ]
+
+
+def older(tx: Connection, level: Level, age: float) -> list[tuple[str, str]]:
+    """Binary and ``messages`` of the processes heard of within ``age`` seconds whose messages are not those of this release."""
+    table = _TABLES[level]
+    recent = table.c.last_seen >= clock.Now() - age
+    query = sa.select(table.c.binary, table.c.messages).where(recent, table.c.messages != str(SPAN))
+    return [(row.binary, row.messages) for row in tx.execute(query)]
 
 
 def end(tx: Connection, level: Level, uuid: str) -> None:

@@ -78,6 +78,10 @@ class Unsupported(SuperconductorError):
     """A peer speaks a version of a message that this process does not."""
 
 
+class PeerTooOld(Conflict):
+    """What a message says cannot be told to the process it is for, which is of an older release; the text says what to upgrade."""
+
+
 class NotOffered(SuperconductorError):
     """This product does not do what was asked, or the hypervisor driver does not; another one might."""
 

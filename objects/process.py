@@ -14,8 +14,8 @@ CONSOLE_PROXY_BINARY = "superconductor-console-proxy"
 
 
 class About(Message, frozen=True, kw_only=True):
-    """A process's report about itself. ``release``: the software version. ``messages``: the version of the messages it serves,
-    if any. ``version``: of an agent, its service version, as in its heartbeats.
+    """A process's report about itself. ``release``: the software version. ``messages``: the versions of messages that it knows
+    (``objects.messages_version``). ``version``: of an agent, its service version, as in its heartbeats.
     """
 
     VERSION: ClassVar[str] = "1.1"

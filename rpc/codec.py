@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -18,7 +18,9 @@ import msgspec
 import objects
 from objects import errors, typed
 from objects.base import Message
+from objects.messages_version import SPAN, MessagesVersion
 from objects.text import one_line
+from rpc.backport import CHANGED, backport, message_version
 
 QUOTE_BYTES = 300
 """Bytes of a message that an error quotes."""
@@ -38,6 +40,11 @@ def all_messages() -> Iterator[type[Message]]:
         pending.extend(found.__subclasses__())
         if found.__module__.startswith("objects."):
             yield found
+
+
+def newest() -> MessagesVersion:
+    """The messages version of this release."""
+    return SPAN.newest
 
 
 class Wrapped(msgspec.Struct):
@@ -63,17 +70,24 @@ class Codec:
             if self._types.setdefault(cls.__name__, cls) is not cls:
                 raise TypeError(f"two messages are named {cls.__name__}: names on the bus must be unique")
 
-    def encode(self, value: object) -> Any:
-        """Return ``value`` as JSON-able builtins. Raises TypeError for what may not cross the bus."""
+    def encode(self, value: object, peer: Callable[[], MessagesVersion] = newest) -> Any:
+        """Return ``value`` as JSON-able builtins, for a peer of this messages version.
+
+        ``peer`` is called only for messages that differ between versions. Raises TypeError for what may not cross the bus, and
+        errors.PeerTooOld for what the peer would not do.
+        """
         if value is None or isinstance(value, (str, int, float)):
             return value
         if isinstance(value, Message):
             cls = type(value)
-            return {_NAME: cls.__name__, _VERSION: cls.VERSION, _FIELDS: msgspec.to_builtins(value)}
+            name, fields, version = cls.__name__, msgspec.to_builtins(value), cls.VERSION
+            if name in CHANGED and (known := peer()) != SPAN.newest:
+                fields, version = backport(name, fields, known), message_version(name, version, known)
+            return {_NAME: name, _VERSION: version, _FIELDS: fields}
         if isinstance(value, (list, tuple)):
-            return [self.encode(item) for item in value]
+            return [self.encode(item, peer) for item in value]
         if isinstance(value, dict) and _NAME not in value and all(isinstance(key, str) for key in value):
-            return {key: self.encode(item) for key, item in value.items()}
+            return {key: self.encode(item, peer) for key, item in value.items()}
         raise TypeError(
             f"{type(value).__name__} cannot cross the bus: only messages, text, numbers, and lists and dicts of them can"
         )

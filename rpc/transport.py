@@ -15,6 +15,7 @@ from oslo_messaging.transport import RPCTransport, Transport
 from objects import errors
 from objects.context import RequestContext
 from objects.mask import mask_url
+from objects.messages_version import SPAN, MessagesVersion
 from rpc import agents, rabbit
 from rpc.agents import Confined
 from rpc.client import Client, MethodCall
@@ -38,6 +39,14 @@ CALL_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 
 
+Peers = Callable[[str, str | None], MessagesVersion]
+
+
+def all_newest(topic: str, server: str | None) -> MessagesVersion:
+    """All peers are of this release."""
+    return SPAN.newest
+
+
 class Bus:
     """One message bus, named by its URL. Nothing is connected before the first client or server uses it.
 
@@ -59,8 +68,11 @@ class Bus:
         label = f"{name} ({self.url_masked})" if name else self.url_masked
         self._transport = open_transport(url, confined=confined)
         self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label)
-        self._serializer = Serializer(codec := shared())
-        self._server_serializer = ServerSerializer(codec)
+        self._codec = shared()
+        self._serializer = Serializer(self._codec)
+        self._server_serializer = ServerSerializer(self._codec)
+        self.peers: Peers = all_newest
+        """What the listeners on a topic know, all of them or one server. Set it before anything is sent."""
         self._servers: list[TopicServer] = []
         self._closed = False
 
@@ -152,8 +164,12 @@ class Bus:
     def _serialized(
         self, target: om.Target, context: RequestContext, message: MethodCall
     ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
-        serializer = self._serializer
-        arguments = {name: serializer.serialize_entity(context, value) for name, value in message.arguments.items()}
+        serializer, encode = self._serializer, self._codec.encode
+
+        def peer() -> MessagesVersion:
+            return self.peers(target.topic, target.server)
+
+        arguments = {name: encode(value, peer) for name, value in message.arguments.items()}
         return target, serializer.serialize_context(context), {"method": message.method, "args": arguments, "version": VERSION}
 
     def send(self, send: Callable[[], T], timeout: float) -> T:

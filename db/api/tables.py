@@ -480,6 +480,17 @@ decisions = table(
 )
 
 notifications = notifications_table("notifications", metadata)
+
+finalized = table(
+    "finalized",
+    metadata,
+    # At most one row, id 1: the messages version up to which an operator has finalized the upgrade (db/api/finalized.py)
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("messages", sa.String(16), nullable=False),
+    sa.Column("release", sa.String(64), nullable=False),
+    sa.Column("at", Time, nullable=False),
+)
+
 # -- processes and dead letters ------------------------------------------------------------------------------------------------
 
 api_processes = processes("api_processes", metadata)

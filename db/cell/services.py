@@ -20,6 +20,7 @@ from objects import notification, stored
 from objects.base import Object
 from objects.compute_node import Service
 from objects.feed import EventKind
+from objects.messages_version import SPAN
 from objects.notification import EventType
 from objects.process import About
 
@@ -183,6 +184,16 @@ def set_disabled(tx: CellTransaction, host: str, binary: str, disabled: bool, re
 def set_forced_down(tx: CellTransaction, host: str, binary: str, forced_down: bool, now: float) -> bool:
     """Call a host dead whatever its agent says, or end that; the feed tells. Returns and raises as ``set_disabled``."""
     return _set(tx, host, binary, {"forced_down": forced_down}, now)
+
+
+_OLDER = sa.select(services.c.host, services.c.messages).where(
+    services.c.binary == sa.bindparam("of"), sa.or_(services.c.messages.is_(None), services.c.messages != str(SPAN))
+)
+
+
+def older(tx: CellTransaction, binary: str) -> dict[str, str | None]:
+    """``messages`` by host of the services of this kind whose messages are not those of this release."""
+    return {row.host: row.messages for row in tx.execute(_OLDER, {"of": binary})}
 
 
 def delete(tx: CellTransaction, host: str, binary: str) -> None:

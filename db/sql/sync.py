@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from alembic.script import ScriptDirectory
 from db.sql import url as urls
 from db.sql.engine import Database
 from objects import errors
+from objects.messages_version import SPAN
 
 Kind = Literal["api", "cell"]
 """The history of schema changes that a database follows. One database may follow both."""
@@ -65,12 +67,21 @@ def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
         raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
     _lock(tx)
     try:
+        is_new = version(tx, kind) is None
         config = script_config(kind)
         config.attributes["connection"] = tx
         command.upgrade(config, revision)
+        if is_new and kind == "api" and revision == "head":
+            _finalize(tx)
         return str(version(tx, kind))
     finally:
         _unlock(tx)
+
+
+def _finalize(tx: sa.Connection) -> None:
+    """A new deployment has nothing that could be rolled back (``db/api/finalized.py``)."""
+    row = {"id": 1, "messages": str(SPAN.newest), "release": "", "at": time.time()}
+    tx.execute(sa.insert(sa.table("finalized", *map(sa.column, row))).values(row))
 
 
 def version(tx: sa.Connection, kind: Kind) -> str | None:

@@ -21,10 +21,11 @@ from objects.decision import Decision
 from objects.diagnostics import CpuDiagnostics, Diagnostics, GuestState
 from objects.dry_run import DryRun, PlannedServer
 from objects.flavor import Flavor
+from objects.messages_version import SPAN, V1_0
 from objects.process import About
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from objects.task import Power, TaskArgs, TaskKind, TaskOrder
+from objects.task import DriveChanges, Power, TaskArgs, TaskKind, TaskOrder
 from objects.unknown_guest import UnknownGuest
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.cell_conductor import CellConductorClient
@@ -380,6 +381,28 @@ def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
     assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]
     assert agents["h2"].calls == [("delete_instances", CONTEXT, gone)]
     assert agents["h3"].calls == [("do_tasks", CONTEXT, stop)]
+
+
+def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(bus: Bus) -> None:
+    agents = {host: Agent() for host in ("new", "old")}
+    for host, agent in agents.items():
+        compute.serve(bus, host, agent, threads=1)
+    bus.peers = lambda topic, server: V1_0 if server == "old" else SPAN.newest
+    client = ComputeClient(bus)
+    order = TaskOrder(instance_uuid="i1", fence=1, attempt=1, number=4, kind=TaskKind.REBUILD, power=Power.ON)
+    changing = msgspec.structs.replace(order, args=TaskArgs(drive=DriveChanges(removes_user_data=True)))
+    factor = msgspec.structs.replace(SPEC, flavor=msgspec.structs.replace(SPEC.flavor, rxtx_factor=2.0))
+    build = BuildOrders(spec=factor, orders=())
+
+    with pytest.raises(errors.PeerTooOld, match=r"its agent knows 1\.0: upgrade it"):
+        client.order([HostOrders(CONTEXT, "new", (order,)), HostOrders(CONTEXT, "old", (changing,))])
+    client.order([HostOrders(CONTEXT, "new", (changing,)), HostOrders(CONTEXT, "old", (order,))])
+    client.order([HostOrders(CONTEXT, "new", build), HostOrders(CONTEXT, "old", build)])
+
+    assert wait_until(lambda: all(len(agent.calls) == 2 for agent in agents.values()), PATIENCE)
+    assert agents["new"].calls == [("do_tasks", CONTEXT, changing), ("build_instances", CONTEXT, build)]
+    without = msgspec.structs.replace(build, spec=SPEC)
+    assert agents["old"].calls == [("do_tasks", CONTEXT, order), ("build_instances", CONTEXT, without)]
 
 
 def test_a_doorbell_that_cannot_be_rung_is_logged_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:

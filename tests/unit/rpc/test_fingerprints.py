@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Collection
 
 import msgspec
 import pytest
 from msgspec import inspect
 
 from objects.base import Message
+from objects.messages_version import V1_0, MessagesVersion
+from rpc.backport import CHANGES, VERSIONS
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
@@ -39,18 +43,30 @@ FINGERPRINTS = {
 }
 
 
-def fingerprint(message: type[Message]) -> str:
+OLDER: dict[MessagesVersion, dict[str, str]] = {
+    V1_0: {
+        "BuildOrders": "2.7-7575841b710d",
+        "RequestSpec": "2.6-01759eaad9f2",
+        "TaskOrder": "1.1-ed4df789af48",
+    },
+}
+"""Fingerprints of messages in older messages versions that this release writes, where they differ from the next one's."""
+
+
+def fingerprint(message: type[Message], version: str = "", without: Collection[tuple[str, ...]] = ()) -> str:
     """The version, and a hash of names, types and defaults of all fields, through everything nested in them.
 
-    The names of nested classes are not part of it: they are not on the wire.
+    The names of nested classes are not part of it: they are not on the wire. ``without``: paths of fields that are left out.
     """
-    text = msgspec.json.encode([message.__name__, _describe(inspect.type_info(message))])
-    return f"{message.VERSION}-{hashlib.sha256(text).hexdigest()[:12]}"
+    text = msgspec.json.encode([message.__name__, _describe(inspect.type_info(message), without)])
+    return f"{version or message.VERSION}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-def _describe(node: object) -> object:
+def _describe(node: object, without: Collection[tuple[str, ...]] = ()) -> object:
     if isinstance(node, inspect.StructType):
-        return sorted(([field.name, _describe_field(field)] for field in node.fields), key=str)
+        inner = {field.name: [path[1:] for path in without if path[0] == field.name] for field in node.fields}
+        kept = [field for field in node.fields if () not in inner[field.name]]
+        return sorted(([field.name, _describe_field(field, inner[field.name])] for field in kept), key=str)
     if isinstance(node, inspect.EnumType):
         return sorted(str(member.value) for member in node.cls)
     if isinstance(node, inspect.Type):  # any other: its kind, what it is made of, and the limits set, if any
@@ -61,11 +77,18 @@ def _describe(node: object) -> object:
     return str(node)
 
 
-def _describe_field(field: inspect.Field) -> object:
+def _describe_field(field: inspect.Field, without: Collection[tuple[str, ...]] = ()) -> object:
     if field.required:
-        return _describe(field.type)
+        return _describe(field.type, without)
     default = field.default_factory.__name__ if callable(field.default_factory) else repr(field.default)
-    return [_describe(field.type), default]
+    return [_describe(field.type, without), _without(default, without)]
+
+
+def _without(default: str, without: Collection[tuple[str, ...]]) -> str:
+    """A default that is an object names its fields, too."""
+    for path in without:
+        default = re.sub(rf", {path[-1]}=\w+\(.*?\)(?=\))", "", default)
+    return default
 
 
 MESSAGES = {message.__name__: message for message in all_messages()}
@@ -94,5 +117,18 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
         f"{name} (in {MESSAGES[name].__module__}), or something nested in it, is no longer what its version was. "
         "Fields added with defaults: raise the minor number of its VERSION. Anything removed, renamed, retyped or required: raise "
         "the major number, and think of the peers that do not know it yet. Each message that nests what changed fails here too: do "
-        f"the same to it. Then write into FINGERPRINTS:  {name!r}: {found!r},"
+        f"the same to it. Then write into FINGERPRINTS:  {name!r}: {found!r}, and think of older peers: see test_backport.py."
     )
+
+
+@pytest.mark.parametrize(("version", "name"), [(version, name) for version in OLDER for name in OLDER[version]])
+def test_the_changes_lead_from_a_message_to_what_it_was(version: MessagesVersion, name: str) -> None:
+    paths = [change.path for change in CHANGES if change.message == name and change.since > version]
+
+    assert fingerprint(MESSAGES[name], VERSIONS[version][name], paths) == OLDER[version][name]
+
+
+def test_all_older_messages_are_known_by_their_versions() -> None:
+    assert {version: set(messages) for version, messages in VERSIONS.items() if messages} == {
+        version: set(messages) for version, messages in OLDER.items()
+    }
