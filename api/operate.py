@@ -18,7 +18,7 @@ from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from api.validation import is_uuid
 from cells.registry import CellRegistry
-from db.api import builds, edits, mappings, operation_accept, operation_steps, operations, shelving
+from db.api import builds, edits, finalized, mappings, operation_accept, operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.edits import Decide
 from db.api.operation_accept import NewOperation
@@ -28,6 +28,7 @@ from images.store import NOT_CONFIGURED
 from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
+from objects.messages_version import REBUILT_DRIVES, span_of
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
@@ -115,6 +116,26 @@ class Operations:
         else:
             self._doorbell.operation(call.context, operation.uuid)
         return operation
+
+    def why_no_new_drive(self, call: Call, server_id: str) -> str:
+        """Why a rebuild of the server cannot change its config drive yet: a process of an older release is there, or may come back.
+
+        Empty if it can. Raises errors.NotFound.
+        """
+        server = self._server(call, server_id)
+        if self._database.read(finalized.read) < REBUILT_DRIVES:
+            return "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
+        if server.cell_uuid is None or server.host is None:
+            return ""
+        try:
+            cell = self._registry.get(server.cell_uuid).within(self._settings.cell_timeout)
+            agents = cell.read(services.list_seen, AGENT_BINARY, server.host)
+        except (errors.CellUnavailable, errors.NotFound):
+            return ""  # the task fails if its host cannot do it
+        if any(span_of(agent.service.messages).newest < REBUILT_DRIVES for agent in agents):
+            LOG.info("instance %s: the agent of host '%s' is of an older release and makes no new drive", server_id, server.host)
+            return "its host runs an older release, which its operator has to upgrade first"
+        return ""
 
     def shelve(self, call: Call, server_id: str) -> None:
         """The server leaves its host once a snapshot of it is complete. Raises errors.Conflict if nobody could store that."""

@@ -28,6 +28,9 @@ from objects.task import DriveChanges
 
 Kind = OperationKind
 
+DRIVE_FIELDS = ("user_data", "personality", "adminPass", "key_name")
+"""Fields of a rebuild that change the config drive of the guest."""
+
 _PLAIN = {
     "os-start": (Kind.START, policies.START),
     "os-stop": (Kind.STOP, policies.STOP),
@@ -92,7 +95,7 @@ class OperationActions:
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         limits = self._operations.limits(call)
-        given = self._boot_secrets.given_again(value)
+        given = self._given_again(call, server_id, value)
         create.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
         args = OperationArgs(image_id=value["imageRef"], drive=drive)
@@ -104,6 +107,19 @@ class OperationActions:
         document = server_view.rebuilt(server, found.spec, call, status, found.ports, found.groups)
         password = self._boot_secrets.answered(given)
         answer(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
+
+    def _given_again(self, call: Call, server_id: str, value: dict[str, Any]) -> BootSecrets:
+        """The secrets of a rebuild. None are generated while its host or a conductor could not carry that out.
+
+        Raises errors.Conflict if something is given that they would leave out.
+        """
+        given = self._boot_secrets.given_again(value)
+        asked = [name for name in DRIVE_FIELDS if name in value]
+        if not (given or asked) or not (reason := self._operations.why_no_new_drive(call, server_id)):
+            return given
+        if asked:
+            raise errors.Conflict(f"Cannot 'rebuild' instance {server_id} with {', '.join(asked)}: {reason}")
+        return BootSecrets()
 
     def _drive_changes(self, call: Call, value: dict[str, Any], given: BootSecrets) -> DriveChanges:
         """What the rebuild changes in the guest's config drive. Raises errors.Invalid for an unknown key pair."""

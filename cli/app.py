@@ -72,6 +72,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("db archive", "cli.db_purge:DbArchive", "move the rows of servers deleted long ago into files"),
     ("db purge", "cli.db_purge:DbPurge", "remove the rows of servers deleted long ago"),
     ("upgrade check", "cli.upgrade:UpgradeCheck", "check whether this release can be installed"),
+    ("upgrade finalize", "cli.upgrade:UpgradeFinalize", "begin what an older release cannot read; there is no way back"),
     ("cell create", "cli.cell:CellCreate", "register a cell"),
     ("cell update", "cli.cell:CellUpdate", "change a cell's name or addresses"),
     ("cell list", "cli.cell_list:CellList", "list the cells"),

@@ -1,10 +1,10 @@
-"""``superconductor upgrade check``: whether anything stands in the way of this release, and what to do about it."""
+"""``superconductor upgrade``: whether anything stands in the way of this release, and the end of the way back to the older one."""
 
 from __future__ import annotations
 
 import argparse
 
-from cli.base import AdminLister, Table
+from cli.base import ActionShow, AdminLister, Row, Table
 
 
 class UpgradeCheck(AdminLister):
@@ -23,3 +23,20 @@ class UpgradeCheck(AdminLister):
         found = list(findings(self.deployment))
         self.status = max(int(finding.level) for finding in found)
         return ("Check", "Result", "Details"), [(finding.check, finding.level.shown, finding.text) for finding in found]
+
+
+class UpgradeFinalize(ActionShow):
+    """Begin what an older release cannot read. There is no way back from it, but to a backup.
+
+    Run it when every process is upgraded, and the new release has worked long enough for you. Refused while a process of an older
+    release is alive, while a host that has one is not called dead ('host set --down'), and while a cell does not answer. May be
+    repeated.
+
+    Example: superconductor upgrade finalize --config-file /etc/superconductor/api.conf
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
+        from cli.finalize import finalize
+
+        before, after = finalize(self.deployment)
+        return ("Before", "Now"), (f"messages {before}", f"messages {after}")

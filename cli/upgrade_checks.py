@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -21,13 +21,14 @@ from cli.base import TWIN
 from cli.deployment import Deployment
 from compute.main import VERSION as AGENT_VERSION
 from db import online, processes
-from db.api import host_mappings, server_names
+from db.api import finalized, host_mappings, server_names
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql import ready, sync
 from db.sql.connection import CellTransaction, Connection
 from objects import errors
 from objects.mask import mask_url
+from objects.messages_version import SPAN, Span, span_of
 from objects.process import AGENT_BINARY, Process
 from objects.server_name import NameScope
 from rpc.transport import Bus
@@ -65,8 +66,23 @@ class ReportedProcesses(NamedTuple):
     agents: list[SeenService]
 
 
-def _report(tx: CellTransaction) -> ReportedProcesses:
+def report(tx: CellTransaction) -> ReportedProcesses:
+    """What a cell knows of its processes."""
     return ReportedProcesses(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT_BINARY))
+
+
+def spans(heard: Iterable[Process], reports: Iterable[ReportedProcesses]) -> Iterator[tuple[str, str, Span]]:
+    """Binary, host and messages of all that are alive, and of all agents whose hosts are not called dead.
+
+    ``heard``: the processes of the API level.
+    """
+    reports = list(reports)
+    for process in (*heard, *(process for each in reports for process in each.conductors)):
+        if process.age <= liveness.DOWN_AFTER_S:
+            yield process.binary, process.host, span_of(process.about.messages)
+    for agent in (agent.service for each in reports for agent in each.agents):
+        if not agent.forced_down:
+            yield agent.binary, agent.host, span_of(agent.messages)
 
 
 class _Site:
@@ -85,7 +101,7 @@ class _Site:
 
     def reports(self) -> Mapping[Cell, ReportedProcesses]:
         """What each of these cells says of its processes."""
-        answers = fan_out([cell for cell in self.sound if cell is not self.cell0], _report)
+        answers = fan_out([cell for cell in self.sound if cell is not self.cell0], report)
         return {answer.cell: answer.value for answer in answers if isinstance(answer, Answered)}
 
 
@@ -217,17 +233,17 @@ def _hosts(site: _Site) -> CheckFindings:
     agents = [(agent, cell.name) for cell, report in site.reports().items() for agent in report.agents]
     if unmapped := {agent.service.host for agent, _ in agents} - mapped.keys():
         level = Severity.WARNING if mapped else Severity.FAILURE
-        yield level, f"not mapped: {_named(unmapped)}; 'superconductor host discover' maps them"
+        yield level, f"not mapped: {named(unmapped)}; 'superconductor host discover' maps them"
     alive = [(agent.service.host, cell) for agent, cell in agents if liveness.is_up(agent, liveness.DOWN_AFTER_S)]
     for host, cells in in_two_cells(alive).items():
         yield Severity.WARNING, TWIN.format(host=host, cells=" and ".join(cells))
     if shared := {agent.service.host for agent, _ in agents if agent.service.is_shared}:
         text = "cannot be distinguished, because their agents share a broker user; 'superconductor host user' creates one for each"
-        yield Severity.WARNING, f"{_named(shared)}: {text}"
+        yield Severity.WARNING, f"{named(shared)}: {text}"
     if lost := {host for host, uuid in mapped.items() if uuid not in names and uuid not in site.registry.broken()}:
         yield (
             Severity.WARNING,
-            f"mapped to a cell that is registered no more: {_named(lost)}; 'superconductor host delete' forgets them",
+            f"mapped to a cell that is registered no more: {named(lost)}; 'superconductor host delete' forgets them",
         )
     yield Severity.SUCCESS, f"{_count(len(mapped), 'host')} mapped"
 
@@ -237,14 +253,34 @@ def _services(site: _Site) -> CheckFindings:
     reports = site.reports().values()
     agents = [agent.service for report in reports for agent in report.agents]
     if old := {agent.host for agent in agents if agent.version < AGENT_VERSION}:
-        yield Severity.WARNING, f"agents of an older version: {_named(old)}; upgrade them after conductors and schedulers"
+        yield Severity.WARNING, f"agents of an older version: {named(old)}; upgrade them after conductors and schedulers"
     heard = [*site.database.read(processes.list_all, "api"), *(process for report in reports for process in report.conductors)]
     said = [(process.binary, process.host, process.about.release) for process in heard if process.age <= liveness.DOWN_AFTER_S]
     said += [(agent.binary, agent.host, agent.release or "") for agent in agents]
     for told in sorted({told for _, _, told in said} - {release(), ""}):
         of_it = {f"{binary} on {host}" for binary, host, its in said if its == told}
-        yield Severity.WARNING, f"on release {told}, while this is {release()}: {_named(of_it)}"
+        yield Severity.WARNING, f"on release {told}, while this is {release()}: {named(of_it)}"
     yield Severity.SUCCESS, f"{_count(len(said), 'process', 'es')} heard of; this is release {release()}"
+
+
+def _messages(site: _Site) -> CheckFindings:
+    """The messages versions of each role, and whether there is a way back."""
+    found: dict[str, Counter[Span]] = defaultdict(Counter)
+    apart: set[str] = set()
+    for binary, host, span in spans(site.database.read(processes.list_all, "api"), site.reports().values()):
+        found[binary][span] += 1
+        if not span.meets(SPAN):
+            apart.add(f"{binary} on {host} ({span})")
+    if apart:
+        yield Severity.FAILURE, f"know none of the messages {SPAN} of this release: {named(apart)}"
+    for binary, counts in sorted(found.items()):
+        yield Severity.SUCCESS, f"{binary}: {', '.join(f'{span} ({count})' for span, count in sorted(counts.items()))}"
+    final = site.database.read(finalized.read)
+    if final < SPAN.newest:
+        way = f"finalized: {final}; what an older release cannot read waits for 'superconductor upgrade finalize'"
+        yield Severity.WARNING, way
+    else:
+        yield Severity.SUCCESS, f"finalized: {final}"
 
 
 # -- names ---------------------------------------------------------------------------------------------------------------------
@@ -277,7 +313,8 @@ def _left(tx: Connection, kind: sync.Kind) -> Counter[str]:
     return Counter({migration.name: count for migration in online.of(kind) if (count := migration.left(tx))})
 
 
-def _named(things: set[str]) -> str:
+def named(things: set[str]) -> str:
+    """Some of them."""
     some = sorted(things)[:NAMES_SHOWN_LIMIT]
     return ", ".join(some) + (f" and {len(things) - len(some)} more" if len(things) > len(some) else "")
 
@@ -292,6 +329,7 @@ _ON_SITE: tuple[tuple[str, Callable[[_Site], CheckFindings]], ...] = (
     ("Cell buses", _cell_buses),
     ("Hosts", _hosts),
     ("Services", _services),
+    ("Messages", _messages),
     ("Server names", _names),
     ("Online migrations", _online_migrations),
 )

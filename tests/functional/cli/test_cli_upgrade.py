@@ -82,6 +82,7 @@ def test_all_is_well(site: Site) -> None:
         "Cell buses": [("Success", "2 cells can be reached")],
         "Hosts": [("Success", "2 hosts mapped")],
         "Services": [("Success", f"2 processes heard of; this is release {release()}")],
+        "Messages": [("Success", "superconductor-compute: 1.0 (2)"), ("Success", "finalized: 1.1")],
         "Server names": [("Success", "need not be unique")],
         "Online migrations": [("Success", "nothing is left to migrate")],
     }
