@@ -71,10 +71,17 @@ def settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--faults", type=_kinds, metavar="KIND,...", help=f"some of {names} (default: all; {only} only with libvirt)"
     )
+    parser.add_argument(
+        "--mixed",
+        metavar="OLD",
+        help="begin with an older release, a commit or a wheel, and change every process to this one, back, and to this one again",
+    )
     given = parser.parse_args(argv)
     real = given.driver == "libvirt"
     if given.faults is not None and not real and given.faults & REAL_ONLY:
         parser.error(f"{only} happen to hosts with libvirt only: add --driver libvirt")
+    if given.mixed is not None and real:
+        parser.error("--mixed needs simulated hosts: leave --driver out")
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     return Settings(
         duration=given.duration,
@@ -83,6 +90,7 @@ def settings(argv: Sequence[str] | None) -> Settings:
         every=given.every,
         kinds=given.faults if given.faults is not None else frozenset(Kind) if real else usual.kinds,
         real=real,
+        mixed=given.mixed,
     )
 
 

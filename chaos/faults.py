@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from chaos import links
 from chaos.operator_commands import OperatorCommands
@@ -20,6 +20,7 @@ from cli.demo.hosts import HostFindings
 from deploy import processes
 from deploy.local.processes import leads
 from deploy.local.region import Region
+from deploy.local.stop import TERM_TIMEOUT_S
 from deploy.server import KILL_TIMEOUT_S
 from deploy.servers import Server, Unavailable
 from objects import errors
@@ -35,6 +36,7 @@ class Faults:
         self, region: Region, proxies: Proxies, supervisor: Supervisor, hosts: HostFindings, say: Callable[[str], None]
     ) -> None:
         self._region = region
+        self._members = {member.name: member for member in region.notes.shape.members()}
         self._hosts = hosts
         self._proxies = proxies
         self._supervisor = supervisor
@@ -59,6 +61,29 @@ class Faults:
         while threads := [thread for thread in self._threads if thread.is_alive()]:
             for thread in threads:
                 thread.join()
+
+    @contextlib.contextmanager
+    def having(self, member: str) -> Iterator[None]:
+        """While inside, no fault hits this member. One that does is waited for."""
+        while not self._hold({member}):
+            self._over.wait(0.2)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.discard(member)
+
+    def replace(self, member: str, *, kills: bool) -> None:
+        """End a member, and wait until it serves again from the environment that is its own now."""
+        began = time.time()
+        self._say(f"{member} {'is killed' if kills else 'ends'}")
+        with self._supervisor.holding(member):
+            if kills:
+                _signal(self._pids(member), signal.SIGKILL)
+            self._region.table.stop([self._members[member]], 0.0 if kills else TERM_TIMEOUT_S)
+        processes.wait(lambda: self._supervisor.serves(member), LEADER_TIMEOUT_S)
+        with self._lock:
+            self.incidents.append(Incident(kind=Kind.KILL, target=f"roll {member}", began=began, ended=time.time()))
 
     def _spawn(self, act: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=act, args=arguments, daemon=True)
@@ -90,11 +115,15 @@ class Faults:
             wanted = {str(fault)}
         else:
             wanted = set(links.hit(self._region.notes.shape, fault.target))
+        return wanted if self._hold(wanted) else set()
+
+    def _hold(self, wanted: set[str]) -> bool:
+        """Whether nobody else has any of it."""
         with self._lock:
             if wanted & self._busy:
-                return set()
+                return False
             self._busy |= wanted
-        return wanted
+        return True
 
     def _carry_out(self, fault: Fault, held: set[str]) -> None:
         began = time.time()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 from chaos import links, plan
+from chaos.mixed import OldCommands
 from chaos.plan import Boot
 from chaos.proxy import Proxies
 from chaos.real_hosts import RealHosts
@@ -72,16 +73,27 @@ class Place(NamedTuple):
 
 @contextmanager
 def place(
-    path: Path, shape: Shape, planned: Sequence[Boot], say: Callable[[str], None], *, real: RealHosts | None = None
+    path: Path,
+    shape: Shape,
+    planned: Sequence[Boot],
+    say: Callable[[str], None],
+    *,
+    real: RealHosts | None = None,
+    old: Path | None = None,
 ) -> Iterator[Place]:
     """A new region with its servers, flavors and groups, and none of its own processes yet; stopped at the end.
 
-    ``real``: hosts with libvirt; None: they are simulated. Raises ``deploy.servers.Unavailable`` where a server cannot be had, and
-    ``errors.Misconfigured`` where libvirt cannot.
+    ``real``: hosts with libvirt; None: they are simulated. ``old``: the folder of the commands of an older release, which makes the
+    region and begins. Then flavors and groups come later.
+
+    Raises ``deploy.servers.Unavailable`` where a server cannot be had, and ``errors.Misconfigured`` where libvirt cannot.
     """
     folder = Folder(path)
     with folder.held():
         region = Region(folder, notes_of(folder, shape), lambda _: None)
+        if old is not None:
+            region.commands = OldCommands(folder, region.say, old)
+            region.table.programs = {member.name: old for member in shape.members()}
         notes = region.notes
         targets = {links.BUS: notes.broker_port, links.DATABASE: notes.database_port}
         proxies = Proxies({link: targets[link.rpartition("-")[2]] for link in links.links_of(shape)})
@@ -91,7 +103,8 @@ def place(
             for cell in shape.cell_names():
                 _enter(folder, shape, cell, proxies)
             _set_hosts(folder, shape, planned)
-            _define(region, planned)
+            if old is None:
+                define(region, planned)
             if real is None:
                 vcpus, memory = cores_and_memory(shape, planned)
                 simulated = SimulatedFindings(folder.hosts, [host.name for host in shape.hosts()])
@@ -158,7 +171,8 @@ def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real:
     return cores * ratio, memory
 
 
-def _define(region: Region, planned: Sequence[Boot]) -> None:
+def define(region: Region, planned: Sequence[Boot]) -> None:
+    """Make the flavors and groups of the load."""
     for flavor in plan.FLAVORS:
         amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", "0")
         region.commands.run("flavor", "create", flavor.name, "--id", flavor.name, *amounts)

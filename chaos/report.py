@@ -33,6 +33,10 @@ def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
     say(f"  operator's commands, with their exit statuses: {_counts(faults.commands.ends)}")
 
 
+def show_rolls(say: Say, done: Mapping[str, int]) -> None:
+    say(f"members that changed their release: {_counts(done)}")
+
+
 def show_health(say: Say, said: Mapping[State, int]) -> None:
     say(f"health, as every process was asked every few seconds: {_counts({str(state): count for state, count in said.items()})}")
 

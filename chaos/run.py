@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chaos import plan, report
+from chaos import mixed, plan, report
 from chaos.faults import Faults
 from chaos.guest_watch import GuestWatch
 from chaos.judge import Case, Judge, Violation, overfull, told
 from chaos.load import Load
-from chaos.place import Place, group_uuids, place
+from chaos.mixed import Rolls
+from chaos.place import Place, define, group_uuids, place
 from chaos.plan import Boot
 from chaos.real_hosts import RealHosts
 from chaos.schedule import REAL_ONLY, Kind, schedule
@@ -27,6 +28,8 @@ from objects.base import Object
 SHAPE = Shape(agents=6)
 REAL_SHAPE = Shape(agents=3)
 """With libvirt: this machine emulates the processors of all guests."""
+MIXED_SHAPE = Shape(agents=3)
+"""With two releases: every process is started again three times."""
 START_TIMEOUT_S = 240.0
 """Seconds that the region's first start may take."""
 RESTART_TIMEOUT_S = 120.0
@@ -47,7 +50,7 @@ Say = Callable[[str], None]
 class Settings(Object, frozen=True, kw_only=True):
     """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average.
 
-    ``real``: hosts with libvirt.
+    ``real``: hosts with libvirt. ``mixed``: the older release beside this one, a commit or a wheel (see ``chaos.mixed.install``).
     """
 
     duration: float = 120.0
@@ -56,9 +59,12 @@ class Settings(Object, frozen=True, kw_only=True):
     every: float = 4.0
     kinds: frozenset[Kind] = frozenset(Kind) - REAL_ONLY
     real: bool = False
+    mixed: str | None = None
 
     @property
     def shape(self) -> Shape:
+        if self.mixed is not None:
+            return MIXED_SHAPE
         return REAL_SHAPE if self.real else SHAPE
 
 
@@ -67,18 +73,24 @@ def run(settings: Settings, path: Path, say: Say) -> bool:
     shape = settings.shape
     cells = [[host.name for host in shape.hosts() if host.cell == cell] for cell in shape.cell_names()]
     planned = plan.boots(settings.seed, settings.rate, settings.duration, cells, real=settings.real)
+    if settings.mixed is not None:
+        planned = mixed.understood_by_both(planned)
     hosts = [host.name for host in shape.hosts()]
     real = RealHosts(path / "hosts", hosts, path / "capabilities") if settings.real else None
-    with place(path, shape, planned, say, real=real) as found:
+    old = None if settings.mixed is None else mixed.install(settings.mixed, path / "old")
+    with place(path, shape, planned, say, real=real, old=old) as found:
         say(f"starting {len(shape.members())} commands in {path}")
         Start(found.region, START_TIMEOUT_S).run()
-        return Run(settings, found, say).run(planned)
+        if old is not None:
+            mixed.bring_schema(found.region, say)
+            define(found.region, planned)
+        return Run(settings, found, say, old).run(planned)
 
 
 class Run:
     """A region that serves, from the first request to the verdict."""
 
-    def __init__(self, settings: Settings, place: Place, say: Say) -> None:
+    def __init__(self, settings: Settings, place: Place, say: Say, old: Path | None = None) -> None:
         region = place.region
         self._settings = settings
         self._region = region
@@ -90,6 +102,7 @@ class Run:
         self._watch = Watch(region.notes)
         self._guests = GuestWatch(place.hosts)
         self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
+        self._rolls = None if old is None else Rolls(region, self._faults, old, self._timed)
         self._began = time.monotonic()
 
     def run(self, planned: Sequence[Boot]) -> bool:
@@ -103,9 +116,14 @@ class Run:
         try:
             self._load.start(planned)
             self._faults.start(faults)
+            if self._rolls is not None:
+                self._rolls.start(mixed.rolls(settings.seed, settings.duration, settings.shape))
             self._pass(settings.duration)
             found = self._settle()
             evidence, more = self._converge()
+            if self._rolls is not None:
+                self._rolls.finalize()
+                found += [Violation(what=text) for text in self._rolls.complaints]
             return self._judge(evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
@@ -124,6 +142,8 @@ class Run:
         self._timed("no more faults")
         self._faults.stop()
         self._region.backing.start(lambda _: None)
+        if self._rolls is not None:
+            self._rolls.finish()
         found = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
         if not self._supervisor.complete(RESTART_TIMEOUT_S):
             late = ", ".join(self._supervisor.missing())
@@ -170,6 +190,8 @@ class Run:
         ]
         report.show_load(self._say, self._load)
         report.show_faults(self._say, self._faults, self._supervisor)
+        if self._rolls is not None:
+            report.show_rolls(self._say, self._rolls.done)
         report.show_health(self._say, self._watch.said)
         judge = self._judge_of(evidence)
         judge.violations()

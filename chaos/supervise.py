@@ -60,6 +60,11 @@ class Supervisor:
         late = {name for name, one in list(self._started.items()) if not one.ready}
         return [member.name for member in self._members if member.name not in led or member.name in late]
 
+    def serves(self, member: str) -> bool:
+        """Whether this member was started here and serves."""
+        one = self._started.get(member)
+        return one is not None and one.status is None and one.ready
+
     def _all_serve(self) -> bool:
         return not self.missing()
 

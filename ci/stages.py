@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -46,6 +47,9 @@ SERVED = ("functional", "matrix")
 
 WITH_GUESTS = ("libvirt", "chaos-libvirt")
 """Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
+
+FIRST_OLDER = "7985ae066220ea1f1cea8f757c907399d8465dd7"
+"""The commit whose messages are version 1.0 (``objects/messages_version.py``): the older release until there is a tag."""
 
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
 """Variables of which any but an empty one accepts that a server cannot be had; ``make`` passes the second on."""
@@ -274,6 +278,24 @@ def chaos_libvirt() -> None:
     run(sys.executable, "-m", "chaos", "--driver", "libvirt", "--seed", "1", "--duration", "30")
 
 
+def mixed() -> None:
+    """A minute of the same with two releases: every process changes from the older one to this one, back, and to this one again."""
+    if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
+        print("  RabbitMQ or MariaDB is not installed: left out")
+        return
+    if not (ROOT / ".git").exists():
+        print("  this is no git checkout, which would have the older release: left out")
+        return
+    run(sys.executable, "-m", "chaos", "--mixed", older_release(), "--seed", "1", "--duration", "60", "--rate", "2")
+
+
+def older_release() -> str:
+    """The tag of the release before this one, or of this one if it was made already; before the first one, the oldest commit."""
+    command = ("git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0", "--match", "v*")
+    tag = subprocess.run(command, check=False, capture_output=True, text=True)
+    return tag.stdout.strip() or FIRST_OLDER
+
+
 def _guests_can_be_had() -> bool:
     from tests.support import libvirt_host
 
@@ -298,6 +320,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "wheel": wheel,
     "bench-smoke": bench_smoke,
     "chaos": chaos,
+    "mixed": mixed,
     "chaos-libvirt": chaos_libvirt,
 }
 BY_NAME: dict[str, Callable[[], None]] = {

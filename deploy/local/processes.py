@@ -27,17 +27,21 @@ KILL_TIMEOUT_S = 10.0
 """Seconds in which the kernel ends what got SIGKILL."""
 
 
-def program(name: str) -> str:
-    """The path of a command of the distribution. Raises errors.Misconfigured where it is not installed."""
-    path = Path(sys.executable).parent / name
+def program(name: str, folder: Path | None = None) -> str:
+    """The path of a command of the distribution, in ``folder`` or beside this Python.
+
+    Raises errors.Misconfigured where it is not installed.
+    """
+    path = (folder or Path(sys.executable).parent) / name
     if not path.exists():
-        raise errors.Misconfigured(f"There is no command {name} beside {sys.executable}: run 'make venv' and use its Python.")
+        raise errors.Misconfigured(f"There is no command {name} in {path.parent}: run 'make venv' and use its Python.")
     return str(path)
 
 
 def environment() -> dict[str, str]:
-    """Ours without what would be taken for configuration: a region reads its files only."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "SUPERCONDUCTOR_"))}
+    """Ours without what would be taken for configuration, or for another environment: a region reads its files only."""
+    foreign = ("OS_", "SUPERCONDUCTOR_", "PYTHONPATH", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
 class Table:
@@ -45,6 +49,8 @@ class Table:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self.programs: dict[str, Path] = {}
+        """The folder of the command of each member that runs from another environment than this one, by the member's name."""
 
     def alive(self) -> dict[str, list[int]]:
         """Process numbers by member."""
@@ -68,7 +74,7 @@ class Table:
         marks = {REGION: str(self._folder.path), MEMBER: member.name, "SPT_NOENV": "1", "PYTHONFAULTHANDLER": "1"}
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [program(member.program), *files],
+                [program(member.program, self.programs.get(member.name)), *files],
                 cwd=self._folder.path,
                 env={**environment(), **marks},
                 stdin=subprocess.DEVNULL,

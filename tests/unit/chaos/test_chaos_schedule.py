@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from chaos import command, plan
+from chaos import command, mixed, plan
 from chaos.links import hit, level_of, levels, links_of
 from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS, Expected
 from chaos.run import Settings
 from chaos.schedule import REAL_ONLY, Kind, schedule, targets
 from deploy.local.shape import Role, Shape
+from objects import errors
 
 SHAPE = Shape(agents=6)
 CELLS = [[f"{cell}-host{number}" for number in range(1, 7)] for cell in ("cell1", "cell2")]
@@ -127,3 +129,38 @@ def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> Non
     assert len({group.name for group in groups}) == len(groups) == len(members)
     assert all(members[group.name] <= GROUP_SIZE_LIMITS[group.policy] for group in groups)
     assert max(members.values()) > 1
+
+
+# -- two releases --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_member_becomes_new_old_and_new_again_within_the_load() -> None:
+    rolls = mixed.rolls(7, 120.0, SHAPE)
+
+    assert rolls == mixed.rolls(7, 120.0, SHAPE) != mixed.rolls(8, 120.0, SHAPE)
+    for member in SHAPE.members():
+        assert [roll.release for roll in rolls if roll.member == member.name] == ["new", "old", "new"]
+    assert [roll.at for roll in rolls] == sorted(roll.at for roll in rolls)
+    assert 0.0 < rolls[0].at < rolls[-1].at < 120.0
+    assert {roll.kills for roll in rolls} == {True, False}
+
+
+def test_the_load_of_two_releases_has_only_what_both_understand() -> None:
+    planned = plan.boots(7, 10.0, 300.0, CELLS)
+    both = mixed.understood_by_both(planned)
+
+    moves = [act.value for boot in both for act in boot.acts if act.name == "migrate"]
+    assert {str(value) for value in moves} == {"None", str(plan.CROSS_CELL)}
+    assert [[act.name for act in boot.acts] for boot in both] == [[act.name for act in boot.acts] for boot in planned]
+
+
+def test_two_releases_are_not_tried_with_libvirt(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--mixed", "v1", "--driver", "libvirt"])
+    assert "leave --driver out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("old", "why"), [("nowhere/x.whl", "there is no wheel"), ("no-such-commit", "cannot be had")])
+def test_an_older_release_that_is_not_there_is_said(tmp_path: Path, old: str, why: str) -> None:
+    with pytest.raises(errors.SuperconductorError, match=why):
+        mixed.install(old, tmp_path / "old")
