@@ -57,3 +57,4 @@ def check(conf: cfg.ConfigOpts) -> None:
     required(conf, "api_database.connection", "the URL of the API database")
     if not conf.api_transport_url:
         required(conf, "transport_url", "the URL of the API level's bus")
+    upgrade_levels.settings(conf)

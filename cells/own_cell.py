@@ -51,3 +51,4 @@ def check(conf: cfg.ConfigOpts) -> None:
     """Raise Misconfigured where a conductor of a cell could not work with this configuration."""
     required(conf, "cell_database.connection", "the URL of the cell's database")
     required(conf, "transport_url", "the URL of the cell's bus")
+    upgrade_levels.settings(conf)

@@ -32,8 +32,8 @@ class ServiceList(AdminLister):
     """List the processes of all levels: APIs, console proxies, schedulers and super conductors (level "api"), and of each cell.
 
     A process is down if it was not seen for --down-after seconds, by the clock of the database that it reports to. A stopped
-    process is not listed; one that died is removed after an hour. Agents stay until 'host delete'. "Release" is
-    the version of the software, "Messages" that of the messages a process answers. "Status", "Reason" and "Forced Down" are what
+    process is not listed; one that died is removed after an hour. Agents stay until 'host delete'. "Release" is the version of
+    the software, "Messages" those of the messages that a process knows. "Status", "Reason" and "Forced Down" are what
     operators set for an agent's host. If a cell cannot be reached, it is named on standard error, and the exit status is 1.
 
     Example: superconductor service list --cell east

@@ -70,6 +70,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
     required(conf, "transport_url", "the URL of the cell's bus")
     for option in ("api_database.connection", "cell_database.connection", "api_transport_url", "secrets.keys"):
         refuse(conf, option, _NOT_HERE)
+    upgrade_levels.settings(conf)
     drivers.prepare(conf, opts.settings(conf).driver)
     return Plan(make=lambda: ComputeRole(conf))
 

@@ -103,7 +103,7 @@ def test_defaults_are_shown_to_who_asks(shell: Shell, tmp_path: Path) -> None:
     assert found["compute", "driver"] == ("simulated", "default")
     assert found["DEFAULT", "debug"] == (False, "default")
     shared = {"DEFAULT", "api_database", "cell_database", "monitoring", "secrets"}
-    assert {group for group, _ in found} == shared | {"compute", "glance", "images", "simulated"}
+    assert {group for group, _ in found} == shared | {"compute", "glance", "images", "simulated", "upgrade_levels"}
 
 
 def test_names_that_no_option_has_are_told_with_the_nearest_one(

@@ -10,6 +10,9 @@ from cryptography.fernet import Fernet
 from websockets.exceptions import InvalidStatus
 
 from conductor.process import roles_of
+from db import processes
+from db.processes import Level
+from objects.process import CONDUCTOR_BINARY, About, Process
 from service import config
 from service.opts import list_opts
 from tests.support.bus import silent_listener
@@ -62,6 +65,8 @@ MASTER_KEY = Fernet.generate_key().decode()
         ("compute", BUS | {"secrets": {"keys": MASTER_KEY}}, "[secrets] keys is set, and must not be here"),
         ("compute", {"DEFAULT": {"transport_url": RABBIT, "api_transport_url": RABBIT}}, "[DEFAULT] api_transport_url is set"),
         ("compute", BUS | {"compute": {"driver": "nonesuch"}}, "simulated"),
+        ("compute", BUS | {"upgrade_levels": {"conductor": "1.7"}}, "[upgrade_levels] conductor: '1.7' is no messages version"),
+        ("scheduler", BUS | API | {"upgrade_levels": {"compute": "x"}}, "of this release: 1.0, 1.1, or auto"),
     ],
 )
 def test_what_can_never_work_is_told_in_one_line(tmp_path: Path, role: str, groups: Configuration, reason: str) -> None:
@@ -162,3 +167,21 @@ def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> Non
         assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code in (200, 300)
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("role", ["scheduler", "conductor"])
+def test_a_process_refuses_to_start_beside_a_release_that_is_too_old(tmp_path: Path, role: str) -> None:
+    level: Level = "api" if role == "scheduler" else "cell"
+    groups: Configuration = {
+        "DEFAULT": {"transport_url": RABBIT},
+        f"{level}_database": {"connection": sqlite_url(tmp_path, level)},
+    }
+    database = synced(sqlite_url(tmp_path, level), level)
+    about = About(release="0.0.9", messages="0.9")
+    old = Process(uuid="p", binary=CONDUCTOR_BINARY, host="old-1", about=about, started_at=0.0, last_seen=0.0, age=0.0)
+    database.write(processes.appear, level, old)
+    database.dispose()
+    done = run_role(role, write_configuration(tmp_path / "role.conf", groups))
+    assert done.returncode == 1
+    assert f"superconductor-{role} cannot start: This process is of release" in done.stderr
+    assert "superconductor-conductor on old-1 (0.9); they are too old: upgrade them first" in done.stderr
