@@ -153,7 +153,9 @@ class ComputeService:
         self._heartbeat_due = Every(settings.report_interval)
         self._stopping = False
         self._said_down = False
+        self._refusal = ""
         self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.trouble)
+        self._welcome = health.HealthCheck(f"the release of host {settings.host}", lambda: self._refusal)
         self._began = time.monotonic()
 
     def start(self) -> None:
@@ -169,6 +171,7 @@ class ComputeService:
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
         self._agent.found(guests)
         health.BOARD.watch(self._sign)
+        health.BOARD.watch(self._welcome)
         self._server = serve(self._bus, self._settings.host, AgentEndpoint(self._agent), threads=self._settings.dispatch_threads)
         self._rounds.start()
         self._driver.watch(lambda: self._rounds.hurry(AUDIT))
@@ -193,6 +196,7 @@ class ComputeService:
         final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
         health.BOARD.forget(self._sign)
+        health.BOARD.forget(self._welcome)
         self._announce()
         self._server.stop()
         self._agent.hand_over()
@@ -214,8 +218,15 @@ class ComputeService:
         self._report_state()
 
     def _introduce(self) -> None:
-        with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
-            self._client.introduce(self._context, self._settings.host, AGENT_BINARY, _about(), time.monotonic() - self._began)
+        """Raises Misconfigured if a conductor cannot work with this release. Until one can, the host takes no orders."""
+        try:
+            with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
+                self._client.introduce(self._context, self._settings.host, AGENT_BINARY, _about(), time.monotonic() - self._began)
+        except errors.Misconfigured as error:
+            self._refusal = str(error)
+            self._report_state()
+            raise
+        self._refusal = ""
 
     def _beat(self) -> None:
         try:
@@ -248,7 +259,7 @@ class ComputeService:
         self._tracker.offer(self._nodes())
 
     def _report_state(self) -> None:
-        stopping = self._stopping or bool(self._agent.trouble)
+        stopping = self._stopping or bool(self._agent.trouble) or bool(self._refusal)
         self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=stopping)
 
     def _announce(self) -> None:

@@ -49,6 +49,8 @@ class MemoryCell:
         self.heartbeats: Counter[str] = Counter()
         self.stopping: dict[str, bool] = {}
         self.introduced: dict[str, About] = {}
+        self.refusal = ""
+        """Why agents cannot be worked with."""
         self.unknown: dict[str, list[UnknownGuest]] = {}
         self.lose_answers = 0
         """So many answers to reports are lost after their reports have taken effect."""
@@ -96,6 +98,8 @@ class MemoryCell:
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         assert (binary, uptime >= 0.0) == ("superconductor-compute", True)
+        if self.refusal:
+            raise errors.Misconfigured(self.refusal)
         self.introduced[host] = about
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:

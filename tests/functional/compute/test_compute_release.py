@@ -1,0 +1,29 @@
+"""An agent whose release the cell's conductors cannot work with."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from objects.messages_version import SPAN
+from service.periodic import wait_until
+from tests.support.agents import Agents
+from tests.support.cell_conductor import MemoryCell
+
+PATIENCE = 30.0
+
+
+def test_it_takes_no_orders_says_why_and_serves_as_soon_as_it_may(
+    agents: Agents, cell: MemoryCell, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell.refusal = "superconductor-compute on h1 (0.9); they are too old: upgrade them first"
+    with caplog.at_level(logging.WARNING):
+        agents.start()
+        assert wait_until(lambda: cell.stopping.get("h1") is True, PATIENCE)
+        assert wait_until(lambda: "they are too old: upgrade them first" in caplog.text, PATIENCE)
+    assert "h1" not in cell.introduced
+
+    cell.refusal = ""
+    assert wait_until(lambda: cell.stopping["h1"] is False, PATIENCE)
+    assert cell.introduced["h1"].messages == str(SPAN)
