@@ -51,6 +51,9 @@ WITH_GUESTS = ("libvirt", "chaos-libvirt")
 FIRST_OLDER = "7985ae066220ea1f1cea8f757c907399d8465dd7"
 """The commit whose messages are version 1.0 (``objects/messages_version.py``): the older release until there is a tag."""
 
+MIXED = ("--seed", "1", "--duration", "60", "--rate", "2", "--faults", "kill,stop,cut")
+"""A run with two releases starts every process three times. The faults that need operators' commands are left to longer runs."""
+
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
 """Variables of which any but an empty one accepts that a server cannot be had; ``make`` passes the second on."""
 
@@ -286,7 +289,7 @@ def mixed() -> None:
     if not (ROOT / ".git").exists():
         print("  this is no git checkout, which would have the older release: left out")
         return
-    run(sys.executable, "-m", "chaos", "--mixed", older_release(), "--seed", "1", "--duration", "60", "--rate", "2")
+    run(sys.executable, "-m", "chaos", "--mixed", older_release(), *MIXED)
 
 
 def older_release() -> str:
