@@ -29,7 +29,7 @@ from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.messages_version import REBUILT_DRIVES, span_of
-from objects.operation import Operation, OperationArgs, OperationKind, OperationState
+from objects.operation import SINCE, Operation, OperationArgs, OperationKind, OperationState
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets
@@ -38,6 +38,8 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 NOTHING = OperationArgs()
+NOT_FINALIZED = "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
+"""Why an older release, to which the deployment may go back, keeps something from being done."""
 
 
 class Operations:
@@ -81,6 +83,8 @@ class Operations:
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
+        if kind in SINCE and self._database.read(finalized.read) < SINCE[kind]:
+            raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {NOT_FINALIZED}")
         server = self._server(call, server_id)
         self._catch_up.built(server)
         destination_cell = self._cell_of(args.host)
@@ -124,7 +128,7 @@ class Operations:
         """
         server = self._server(call, server_id)
         if self._database.read(finalized.read) < REBUILT_DRIVES:
-            return "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
+            return NOT_FINALIZED
         if server.cell_uuid is None or server.host is None:
             return ""
         try:

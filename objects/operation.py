@@ -8,8 +8,10 @@ used again. The first body has the server's uuid. A move boots a second one, the
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from objects.base import Object
+from objects.messages_version import V1_1, MessagesVersion
 from objects.task import DriveChanges, Power, TaskKind
 
 
@@ -190,6 +192,9 @@ _TASKS = {
     OperationKind.SHELVE: TaskKind.SNAPSHOT,
 }
 
+
+SINCE: Mapping[OperationKind, MessagesVersion] = {OperationKind.FAIL: V1_1}
+"""The messages versions that have these kinds. Processes of an older release cannot read their rows."""
 
 AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.FAIL, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})
 """Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""

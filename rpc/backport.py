@@ -18,7 +18,7 @@ from objects.messages_version import KNOWN, REBUILT_DRIVES, V1_0, V1_1, Messages
 from objects.task import DriveChanges
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
-    V1_0: {"BuildOrders": "2.7", "RequestSpec": "2.6", "TaskOrder": "1.1"},
+    V1_0: {"BuildOrders": "2.7", "ComputeNode": "1.2", "RequestSpec": "2.6", "TaskOrder": "1.1"},
     V1_1: {},
 }
 """The versions of messages in each messages version, where they differ from the next one's. The last one is this release's."""
@@ -40,6 +40,7 @@ class FieldChange(Object, frozen=True, kw_only=True):
 
 CHANGES = (
     FieldChange(since=V1_1, message="BuildOrders", path=("spec", "flavor", "rxtx_factor")),
+    FieldChange(since=V1_1, message="ComputeNode", path=("booted_at",)),
     FieldChange(since=V1_1, message="RequestSpec", path=("flavor", "rxtx_factor")),
     FieldChange(
         since=REBUILT_DRIVES,

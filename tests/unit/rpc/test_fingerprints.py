@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from objects.base import Message
 from objects.messages_version import V1_0, MessagesVersion
-from rpc.backport import CHANGES, VERSIONS
+from rpc.backport import CHANGES, VERSIONS, message_version
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
@@ -45,12 +45,29 @@ FINGERPRINTS = {
 
 OLDER: dict[MessagesVersion, dict[str, str]] = {
     V1_0: {
+        "About": "1.1-77af70ec7dbd",
+        "BuildOrder": "1.4-e9fb7ac10695",
         "BuildOrders": "2.7-7575841b710d",
+        "Choice": "1.0-abf6c6a7fe51",
+        "ComputeNode": "1.2-cc90b00b1255",
+        "ConsoleListener": "1.0-0caf6dbe67a5",
+        "ConsolePlace": "1.0-1990074a9fb2",
+        "Decision": "1.3-39ee2d6b4f15",
+        "DeleteOrder": "1.2-7ec3e79f7725",
+        "Failure": "1.1-84d533ba651e",
+        "FeedEvent": "1.1-b2550ef937ac",
+        "Holding": "1.1-1ec0b4b95e88",
+        "InstanceSummary": "1.3-358d0b3e2b8a",
+        "Origin": "1.1-7a2a9caecdcd",
+        "Report": "1.6-2ec2096ee9a0",
         "RequestSpec": "2.6-01759eaad9f2",
+        "Selection": "1.1-1cfc9cd9b237",
         "TaskOrder": "1.1-ed4df789af48",
+        "UnknownGuest": "1.1-c90124cd34eb",
+        "Verdict": "1.4-d66b9a857655",
     },
 }
-"""Fingerprints of messages in older messages versions that this release writes, where they differ from the next one's."""
+"""Fingerprints of all messages in older messages versions that this release writes. Others are new since."""
 
 
 def fingerprint(message: type[Message], version: str = "", without: Collection[tuple[str, ...]] = ()) -> str:
@@ -124,11 +141,14 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
 @pytest.mark.parametrize(("version", "name"), [(version, name) for version in OLDER for name in OLDER[version]])
 def test_the_changes_lead_from_a_message_to_what_it_was(version: MessagesVersion, name: str) -> None:
     paths = [change.path for change in CHANGES if change.message == name and change.since > version]
+    then = message_version(name, MESSAGES[name].VERSION, version)
 
-    assert fingerprint(MESSAGES[name], VERSIONS[version][name], paths) == OLDER[version][name]
+    assert fingerprint(MESSAGES[name], then, paths) == OLDER[version][name], (
+        f"Since messages {version}, {name} has other fields than rpc/backport.py says: add what is new to CHANGES, and the older "
+        "version to VERSIONS."
+    )
 
 
-def test_all_older_messages_are_known_by_their_versions() -> None:
-    assert {version: set(messages) for version, messages in VERSIONS.items() if messages} == {
-        version: set(messages) for version, messages in OLDER.items()
-    }
+def test_only_messages_that_were_there_have_an_older_version() -> None:
+    for version, messages in VERSIONS.items():
+        assert messages.keys() <= OLDER.get(version, {}).keys()
