@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import psutil
@@ -13,6 +13,8 @@ import sqlalchemy as sa
 from pymysql.cursors import Cursor
 
 from deploy.local.region import Region
+from deploy.servers import MariaDB, RabbitMQ
+from objects import errors
 from objects.base import Object
 
 K = TypeVar("K")
@@ -68,8 +70,11 @@ class Meter:
 
     def __init__(self, region: Region) -> None:
         self._region = region
-        self._broker, self._database = region.backing.servers
-        url = sa.make_url(self._database.url)
+        broker, database = region.backing.servers
+        if not (isinstance(broker, RabbitMQ) and isinstance(database, MariaDB)):
+            raise errors.Misconfigured("What is counted is known of one RabbitMQ and one MariaDB only")
+        self._broker = broker
+        url = sa.make_url(database.url)
         self._connection = pymysql.connect(
             host=url.host, port=url.port or 0, user=url.username, password=str(url.password), autocommit=True
         )
@@ -136,8 +141,7 @@ class Meter:
         return dict(found)
 
     def _eval(self, expression: str) -> str:
-        control: Callable[..., str] = self._broker.ctl  # type: ignore[attr-defined]  # the first of a region's servers is its broker
-        return control("eval", expression)
+        return self._broker.ctl("eval", expression)
 
 
 def kind(queue: str) -> str:

@@ -15,11 +15,14 @@ from types import FrameType
 from chaos.run import Settings, run
 from chaos.schedule import REAL_ONLY, Kind
 from cli.base import at_least
+from deploy.local.backing import BROKERS, DATABASES
 from deploy.servers import Unavailable
 from objects import errors
 from objects.mask import mask_url
 
 VIOLATED, INTERRUPTED = 1, 130
+TWO_WRITERS = "-two-writers"
+"""Ends the name of a kind of database."""
 REAL_RATE = 0.5
 """Requests a second with libvirt: starting a guest takes a third of a second of CPU."""
 
@@ -67,6 +70,12 @@ def settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument(
         "--every", type=_positive, default=usual.every, metavar="SECONDS", help="between faults (default: %(default)g)"
     )
+    databases = [name for name in DATABASES if not name.endswith(TWO_WRITERS)]
+    parser.add_argument("--database", choices=databases, default=usual.database, help="(default: %(default)s)")
+    parser.add_argument(
+        "--writers", type=int, choices=(1, 2), default=1, help="nodes of galera that get transactions (default: %(default)s)"
+    )
+    parser.add_argument("--broker", choices=list(BROKERS), default=usual.broker, help="(default: %(default)s)")
     names, only = ",".join(Kind), " and ".join(sorted(REAL_ONLY))
     parser.add_argument(
         "--faults", type=_kinds, metavar="KIND,...", help=f"some of {names} (default: all; {only} only with libvirt)"
@@ -82,6 +91,8 @@ def settings(argv: Sequence[str] | None) -> Settings:
         parser.error(f"{only} happen to hosts with libvirt only: add --driver libvirt")
     if given.mixed is not None and real:
         parser.error("--mixed needs simulated hosts: leave --driver out")
+    if given.writers > 1 and given.database != "galera":
+        parser.error("only a Galera cluster may have two writers: add --database galera")
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
     return Settings(
         duration=given.duration,
@@ -91,6 +102,8 @@ def settings(argv: Sequence[str] | None) -> Settings:
         kinds=given.faults if given.faults is not None else frozenset(Kind) if real else usual.kinds,
         real=real,
         mixed=given.mixed,
+        database=given.database + TWO_WRITERS * (given.writers > 1),
+        broker=given.broker,
     )
 
 

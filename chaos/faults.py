@@ -18,9 +18,11 @@ from chaos.supervise import Supervisor
 from chaos.weather import Incident, hypervisor_of
 from cli.demo.hosts import HostFindings
 from deploy import processes
+from deploy.cluster import NODES, Cluster
 from deploy.local.processes import leads
 from deploy.local.region import Region
 from deploy.local.stop import TERM_TIMEOUT_S
+from deploy.postgresql_replicated import PostgreSQLReplicated
 from deploy.server import KILL_TIMEOUT_S
 from deploy.servers import Server, Unavailable
 from objects import errors
@@ -152,7 +154,11 @@ class Faults:
             self._drain(name, fault.seconds)
         elif fault.kind in (Kind.BROKER, Kind.DATABASE):
             broker, database = self._region.backing.servers
-            self._restart(broker if fault.kind is Kind.BROKER else database, fault.target, fault.seconds)
+            server = broker if fault.kind is Kind.BROKER else database
+            if isinstance(server, Server):
+                self._restart(server, fault.target, fault.seconds)
+            else:
+                self._hit_nodes(server, fault.target, fault.seconds)
         else:
             self._hit(fault)
 
@@ -199,6 +205,33 @@ class Faults:
             server.stop()
         self._over.wait(seconds)
         server.start()
+
+    def _hit_nodes(self, cluster: Cluster, target: str, seconds: float) -> None:
+        how, _, name = target.partition(" ")
+        if how == "freeze":
+            frozen = (1, 2) if name == "majority" else (int(name[-1]),)
+            for number in frozen:
+                cluster.freeze(number)
+            try:
+                self._over.wait(seconds)
+            finally:
+                for number in frozen:
+                    cluster.thaw(number)
+            return
+        number = self._end_node(cluster, how, name)
+        self._over.wait(seconds)
+        cluster.revive(number)
+
+    def _end_node(self, cluster: Cluster, how: str, name: str) -> int:
+        if not isinstance(cluster, PostgreSQLReplicated):
+            number = int(name[-1])
+            cluster.end(number, kill=how == "kill")
+        elif how == "fail-over":
+            number = cluster.fail_over()
+        else:
+            number = next(n for n in range(NODES) if n != cluster.primary())
+            cluster.end(number, kill=True)
+        return number
 
     def _hit(self, fault: Fault) -> None:
         names = links.hit(self._region.notes.shape, fault.target)

@@ -53,6 +53,8 @@ class Load:
         self.answers: Counter[str] = Counter()
         self.tries: Counter[int] = Counter()
         """How many requests had to be sent so many times."""
+        self.waits: list[float] = []
+        """Seconds from the first sending of each request to the answer that counts."""
 
     def start(self, boots: Sequence[Boot]) -> None:
         began = time.monotonic()
@@ -149,11 +151,13 @@ class Load:
 
         Except 404 for a delete that is repeated: it was carried out, and its answer lost.
         """
+        began = time.monotonic()
         for number in itertools.count(1):
             status, document = self._once(method, path, **arguments)
             self.answers[f"{method} {status}"] += 1
             if status == str(expected) or (status == "404" and method == "DELETE" and number > 1):
                 self.tries[number] += 1
+                self.waits.append(time.monotonic() - began)
                 return document
             if status.startswith("4"):
                 self._complain(f"{method} {path} {arguments.get('json', '')}: {status} {document}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+
+import requests
 
 from chaos import logs
 from chaos.faults import Faults
@@ -11,10 +14,13 @@ from chaos.judge import attempts, totals
 from chaos.load import Load
 from chaos.supervise import Supervisor
 from cli.demo.evidence import Evidence
-from deploy.local.folder import Folder
+from deploy import ports
+from deploy.local.folder import Folder, Notes
 from deploy.local.health import State
 
 Say = Callable[[str], None]
+METRICS_TIMEOUT_S = 5.0
+_DATABASE_ERROR = re.compile(r'superconductor_database_errors_total\{database="([^"]*)",trouble="([^"]*)"\} (\S+)')
 
 
 def show_load(say: Say, load: Load) -> None:
@@ -22,6 +28,9 @@ def show_load(say: Say, load: Load) -> None:
     say(f"requests: {len(load.taken)} boots of {servers} servers accepted, {len(load.deleted)} servers deleted")
     say(f"  answers: {_counts(load.answers)}")
     say(f"  times that a request was sent: {_counts(load.tries)}")
+    waits = sorted(load.waits) or [0.0]
+    middle, late = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+    say(f"  seconds to the answer that counts: median {middle:.2f}, 99th percentile {late:.1f}, at most {waits[-1]:.1f}")
 
 
 def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
@@ -39,6 +48,21 @@ def show_rolls(say: Say, done: Mapping[str, int]) -> None:
 
 def show_health(say: Say, said: Mapping[State, int]) -> None:
     say(f"health, as every process was asked every few seconds: {_counts({str(state): count for state, count in said.items()})}")
+
+
+def show_retries(say: Say, notes: Notes) -> None:
+    """As the processes that live now counted them."""
+    addresses = [f"http://{ports.HOST}:{port}/metrics" for port in notes.monitoring_ports]
+    counted: Counter[str] = Counter()
+    for address in addresses:
+        try:
+            text = requests.get(address, timeout=METRICS_TIMEOUT_S).text
+        except requests.RequestException:
+            continue
+        for line in text.splitlines():
+            if found := _DATABASE_ERROR.match(line):
+                counted[f"{'api' if found[1] == 'api' else 'cells'}, {found[2]}"] += int(float(found[3]))
+    say(f"transactions that failed at first: {_counts(counted)}")
 
 
 def show_outcomes(say: Say, outcomes: Mapping[tuple[str, str], int], evidence: Evidence) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from chaos import mixed, plan, report
 from chaos.faults import Faults
 from chaos.guest_watch import GuestWatch
@@ -51,6 +53,7 @@ class Settings(Object, frozen=True, kw_only=True):
     """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average.
 
     ``real``: hosts with libvirt. ``mixed``: the older release beside this one, a commit or a wheel (see ``chaos.mixed.install``).
+    ``database``, ``broker``: as in ``Shape``.
     """
 
     duration: float = 120.0
@@ -60,12 +63,13 @@ class Settings(Object, frozen=True, kw_only=True):
     kinds: frozenset[Kind] = frozenset(Kind) - REAL_ONLY
     real: bool = False
     mixed: str | None = None
+    database: str = SHAPE.database
+    broker: str = SHAPE.broker
 
     @property
     def shape(self) -> Shape:
-        if self.mixed is not None:
-            return MIXED_SHAPE
-        return REAL_SHAPE if self.real else SHAPE
+        usual = MIXED_SHAPE if self.mixed is not None else REAL_SHAPE if self.real else SHAPE
+        return msgspec.structs.replace(usual, database=self.database, broker=self.broker)
 
 
 def run(settings: Settings, path: Path, say: Say) -> bool:
@@ -193,6 +197,7 @@ class Run:
         if self._rolls is not None:
             report.show_rolls(self._say, self._rolls.done)
         report.show_health(self._say, self._watch.said)
+        report.show_retries(self._say, self._region.notes)
         judge = self._judge_of(evidence)
         judge.violations()
         report.show_outcomes(self._say, judge.outcomes, evidence)

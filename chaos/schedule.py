@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from chaos.links import levels, links_of
+from deploy.cluster import NODES
 from deploy.local.shape import Member, Role, Shape
 from objects.base import Object
 
@@ -16,7 +17,7 @@ class Kind(enum.StrEnum):
 
     KILL = "kill"  # SIGKILL: to a worker, to a master, or to all processes of a member; masters are started again
     STOP = "stop"  # SIGSTOP to all processes of a member, and SIGCONT
-    BROKER = "broker"  # ended in order or killed, and started again with its data
+    BROKER = "broker"  # ended in order or killed, and started again with its data; of a cluster one node, or the majority frozen
     DATABASE = "database"  # the same
     CUT = "cut"  # connections are reset and new ones refused
     FREEZE = "freeze"  # nothing moves; what was sent meanwhile arrives later
@@ -47,6 +48,13 @@ WEIGHTS: Mapping[Kind, float] = {
 """How often each happens, compared with the others."""
 
 
+SINGLE_SERVERS = ("mariadb", "postgresql", "rabbitmq")
+CLUSTER_WEIGHT = 6.0
+"""The same for the servers, where they are clusters: then the run is about them."""
+CLUSTER_SPAN_S = (2.0, 20.0)
+"""A silent node of Galera is left behind after five seconds."""
+
+
 class Fault(Object, frozen=True, kw_only=True):
     """``at``: seconds since the load began. ``seconds``: how long it lasts. ``target``: one of ``targets``."""
 
@@ -70,7 +78,7 @@ def schedule(seed: int, duration: float, every: float, kinds: Collection[Kind], 
     found: list[Fault] = []
     at = chance.expovariate(1 / every)
     while wanted and at < duration:
-        (kind,) = chance.choices(wanted, [WEIGHTS[kind] for kind in wanted])
+        (kind,) = chance.choices(wanted, [CLUSTER_WEIGHT if _is_of_cluster(kind, shape) else WEIGHTS[kind] for kind in wanted])
         target = chance.choice(targets(kind, shape))
         seconds = chance.uniform(*_spans(kind, target, shape))
         found.append(Fault(at=round(at, 3), kind=kind, target=target, seconds=round(seconds, 3)))
@@ -93,6 +101,25 @@ def _members(shape: Shape) -> list[Member]:
     return found
 
 
+SERVER_FAULTS: Mapping[str, Sequence[str]] = {
+    "mariadb": ("stop", "kill"),
+    "postgresql": ("stop", "kill"),
+    "rabbitmq": ("stop", "kill"),
+    "galera": (*(f"{how} node{n}" for how in ("stop", "kill", "freeze") for n in range(NODES)), "freeze majority"),
+    "postgresql-replicated": ("fail-over", "kill standby"),
+    "rabbitmq-cluster": tuple(f"{how} node{n}" for how in ("stop", "kill", "freeze") for n in range(NODES)),
+}
+"""What may happen to a server, by its name in ``Shape``."""
+
+
+def _server_faults(name: str) -> Sequence[str]:
+    return SERVER_FAULTS[name.removesuffix("-two-writers")]
+
+
+def _is_of_cluster(kind: Kind, shape: Shape) -> bool:
+    return {Kind.BROKER: shape.broker, Kind.DATABASE: shape.database}.get(kind, "mariadb") not in SINGLE_SERVERS
+
+
 def _kill_and_stop(shape: Shape) -> list[str]:
     return [f"{how} {host.name}" for host in shape.hosts() for how in ("kill", "stop")]
 
@@ -100,8 +127,8 @@ def _kill_and_stop(shape: Shape) -> list[str]:
 _TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
     Kind.KILL: lambda shape: [f"{how} {member.name}" for member in _members(shape) for how in HOWS],
     Kind.STOP: lambda shape: [member.name for member in _members(shape)],
-    Kind.BROKER: lambda shape: ("stop", "kill"),
-    Kind.DATABASE: lambda shape: ("stop", "kill"),
+    Kind.BROKER: lambda shape: _server_faults(shape.broker),
+    Kind.DATABASE: lambda shape: _server_faults(shape.database),
     Kind.CUT: lambda shape: (*levels(shape), *links_of(shape)),
     Kind.FREEZE: lambda shape: (*levels(shape), *links_of(shape)),
     Kind.MUTE: lambda shape: (*levels(shape), *links_of(shape)),
@@ -129,6 +156,8 @@ AGENT_STOP_RANGE_S = (5.0, 50.0)
 
 
 def _spans(kind: Kind, target: str, shape: Shape) -> tuple[float, float]:
+    if _is_of_cluster(kind, shape):
+        return CLUSTER_SPAN_S
     if kind is Kind.STOP and target in {host.name for host in shape.hosts()}:
         return AGENT_STOP_RANGE_S
     return _SPANS[kind]

@@ -297,6 +297,22 @@ def older_release() -> str:
     command = ("git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0", "--match", "v*")
     tag = subprocess.run(command, check=False, capture_output=True, text=True)
     return tag.stdout.strip() or FIRST_OLDER
+CLUSTERS = (
+    ("--database", "galera", "--faults", "database,kill"),
+    ("--database", "galera", "--writers", "2", "--faults", "database,kill"),
+    ("--database", "postgresql-replicated", "--faults", "database,kill"),
+    ("--broker", "rabbitmq-cluster", "--faults", "broker,kill"),
+)
+"""Arguments of chaos, each with one kind of cluster."""
+
+
+def clusters() -> None:
+    """Tests of databases and brokers with several nodes, and a minute of load and faults on each kind."""
+    usual = ("--seed", "1", "--duration", "60", "--every", "6")
+    run_all(
+        partial(run_tests, "-n", "0", "--durations=10", "tests/clusters"),
+        *(partial(run, sys.executable, "-m", "chaos", *usual, *kind) for kind in CLUSTERS),
+    )
 
 
 def _guests_can_be_had() -> bool:
@@ -335,6 +351,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "nova-filters": nova_filters,
     "fuzz": fuzz,
     "clients": clients,
+    "clusters": clusters,
 }
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
 PARTS: dict[str, Callable[[], None]] = {"installed": installed}

@@ -36,11 +36,13 @@ class MariaDB(Server):
 
     def _prepare(self) -> None:
         self._temporary().mkdir(exist_ok=True)
+        self._hand_over(self._temporary())
         if self._data().is_dir():
             return
         new = self.folder / "data.new"  # an initialisation that was cut short is begun again
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
+        self._hand_over(new)
         self._run(
             self._program("mariadb-install-db"),
             "--no-defaults",
@@ -48,9 +50,14 @@ class MariaDB(Server):
             f"--tmpdir={self._temporary()}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
-            f"--user={_me()}",
+            f"--user={self._user() or _me()}",
         )
         new.rename(self._data())
+
+    def _hand_over(self, path: Path) -> None:
+        """Give a file or folder to the server's user, where that is another one."""
+        if (user := self._user()) is not None:
+            shutil.chown(path, user, user)
 
     def _temporary(self) -> Path:
         """Not the machine's: a MariaDB that starts removes the temporary tables it finds, those of all others with them."""
@@ -66,13 +73,15 @@ class MariaDB(Server):
             f"ALTER USER root@'{ports.HOST}' IDENTIFIED BY {password};\n"
             f"GRANT ALL ON *.* TO root@'{ports.HOST}' WITH GRANT OPTION;\n".encode(),
         )
-        self._write_private(
+        client = self._write_private(
             "client.cnf", f"[client]\nuser=root\npassword={self._password}\nhost={ports.HOST}\nport={self.port}\n".encode()
         )
+        for path in (first, client):
+            self._hand_over(path)
         return [
             self._program(self.PROGRAM),
             "--no-defaults",
-            f"--user={_me()}",
+            f"--user={self._user() or _me()}",
             f"--datadir={self._data()}",
             f"--tmpdir={self._temporary()}",
             f"--bind-address={ports.HOST}",

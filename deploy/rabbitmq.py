@@ -57,24 +57,11 @@ class RabbitMQ(Server):
         self._data().mkdir(exist_ok=True)
         cookie = self._data() / ".erlang.cookie"
         if not cookie.exists():
-            self._write_private(f"data/{cookie.name}", secrets.token_hex(16).encode()).chmod(0o400)
-        self._write_private(
-            "rabbitmq.conf",
-            "\n".join(
-                [
-                    f"listeners.tcp.1 = {ports.HOST}:{self.port}",
-                    f"default_user = {ADMINISTRATOR}",
-                    f"default_pass = {self._password}",
-                    "log.console = true",
-                    "log.console.level = info",
-                    "log.file = false",
-                    "",
-                ]
-            ).encode(),
-        )
+            self._write_private(f"data/{cookie.name}", self._cookie().encode()).chmod(0o400)
+        self._write_private("rabbitmq.conf", "\n".join([*self._settings(), ""]).encode())
         for empty in ("enabled_plugins", "rabbitmq-env.conf"):
             self._write_private(empty, b"[].\n" if empty == "enabled_plugins" else b"")
-        self._ports = {"RABBITMQ_DIST_PORT": str(ports.free()), "ERL_EPMD_PORT": str(ports.free())}
+        self._ports = {"RABBITMQ_DIST_PORT": str(ports.free()), "ERL_EPMD_PORT": str(self._mapper())}
         # The mark too: the tool starts a port mapper where there is none any more, and may hang when the broker goes while it runs.
         variables = {**self._environment(), MARK: str(self.folder)}
         settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
@@ -83,10 +70,31 @@ class RabbitMQ(Server):
             0o700
         )
 
+    def _settings(self) -> list[str]:
+        return [
+            f"listeners.tcp.1 = {ports.HOST}:{self.port}",
+            f"default_user = {ADMINISTRATOR}",
+            f"default_pass = {self._password}",
+            "log.console = true",
+            "log.console.level = info",
+            "log.file = false",
+        ]
+
+    def _cookie(self) -> str:
+        """The secret that nodes and tools share."""
+        return secrets.token_hex(16)
+
+    def _mapper(self) -> int:
+        """The port of the Erlang port mapper."""
+        return ports.free()
+
+    def _node(self) -> str:
+        return "superconductor@localhost"
+
     def _environment(self) -> Mapping[str, str]:
         return {
             "HOME": str(self._data()),  # the cookie is there
-            "RABBITMQ_NODENAME": "superconductor@localhost",
+            "RABBITMQ_NODENAME": self._node(),
             "RABBITMQ_MNESIA_BASE": str(self._data()),
             "RABBITMQ_LOG_BASE": str(self.folder),
             "RABBITMQ_PID_FILE": str(self.folder / "rabbitmq.pid"),

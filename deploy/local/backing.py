@@ -9,10 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cli import agent_files
 from deploy import ports
+from deploy.cluster import Cluster
+from deploy.galera import Galera, GaleraTwoWriters
 from deploy.local.folder import BROKER, DATABASE, Folder, Notes
+from deploy.postgresql_replicated import PostgreSQLReplicated
+from deploy.rabbitmq_cluster import RabbitCluster
 from deploy.servers import MariaDB, PostgreSQL, RabbitMQ, Server
 
-DATABASES: dict[str, type[MariaDB | PostgreSQL]] = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+DATABASES: dict[str, type[MariaDB | PostgreSQL | Galera | PostgreSQLReplicated]] = {
+    "mariadb": MariaDB,
+    "postgresql": PostgreSQL,
+    "galera": Galera,
+    "galera-two-writers": GaleraTwoWriters,
+    "postgresql-replicated": PostgreSQLReplicated,
+}
+BROKERS: dict[str, type[RabbitMQ | RabbitCluster]] = {"rabbitmq": RabbitMQ, "rabbitmq-cluster": RabbitCluster}
 
 
 class Backing:
@@ -20,9 +31,9 @@ class Backing:
 
     def __init__(self, folder: Folder, notes: Notes) -> None:
         # Their ports are given: another one than at the first start is in no configuration file.
-        self._rabbit = RabbitMQ(folder.path / BROKER, notes.broker_port)
+        self._rabbit = BROKERS[notes.shape.broker](folder.path / BROKER, notes.broker_port)
         self._database = DATABASES[notes.shape.database](folder.path / DATABASE, notes.database_port)
-        self.servers: tuple[Server, ...] = (self._rabbit, self._database)
+        self.servers: tuple[Server | Cluster, ...] = (self._rabbit, self._database)
 
     def start(self, say: Callable[[str], None]) -> None:
         """Start what does not run, side by side."""
@@ -60,8 +71,10 @@ class Backing:
         ]
 
 
-def runs(server: Server) -> bool:
-    """Whether it was started, by whomever, and can be connected to."""
+def runs(server: Server | Cluster) -> bool:
+    """Whether it was started, by whomever, and can be connected to; all nodes of a cluster."""
+    if isinstance(server, Cluster):
+        return all(runs(node) for node in (*server.nodes, server.front))
     if not any(server.leftovers()):
         return False
     try:
@@ -71,7 +84,7 @@ def runs(server: Server) -> bool:
     return True
 
 
-def _start(server: Server) -> Server:
+def _start(server: Server | Cluster) -> Server | Cluster:
     if not runs(server):
         server.start()
     return server

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cli.base import at_least
 from deploy.local import demo, status
-from deploy.local.backing import DATABASES
+from deploy.local.backing import BROKERS, DATABASES
 from deploy.local.folder import Folder, Notes
 from deploy.local.make import notes_of
 from deploy.local.processes import environment
@@ -94,11 +94,12 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         text = f"{what} (default: {getattr(usual, name)})"
         parser.add_argument(f"--{name}", type=lambda text: at_least(1, text), metavar="N", help=text)
     parser.add_argument("--database", choices=sorted(DATABASES), help=f"default: {usual.database}")
+    parser.add_argument("--broker", choices=sorted(BROKERS), help=f"default: {usual.broker}")
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options ask for."""
-    return {name: value for name in (*NUMBERS, "database") if (value := getattr(arguments, name)) is not None}
+    return {name: value for name in (*NUMBERS, "database", "broker") if (value := getattr(arguments, name)) is not None}
 
 
 def _up(arguments: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ class Shape(Object, frozen=True, kw_only=True):
     conductors: int = 2
     agents: int = 10
     database: str = "mariadb"
+    broker: str = "rabbitmq"
     demo: bool = False
 
     def cell_names(self) -> tuple[str, ...]:

@@ -1,0 +1,103 @@
+"""What the clusters of our own have in common: some nodes, and an HAProxy in front of them, each a server in its own folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from deploy import ports, processes
+from deploy.haproxy import HAProxy
+from deploy.server import KILL_TIMEOUT_S, Server
+from objects.base import Object
+
+NODES = 3
+
+
+class ClusterNotes(Object, frozen=True):
+    """What all nodes must know of each other, in the cluster's folder. Only its owner may read it."""
+
+    ports: tuple[int, ...]
+    password: str
+
+
+class Cluster(ABC):
+    """It is used in place of a server: clients connect to ``port``, which is HAProxy's. Nodes have numbers from 0."""
+
+    NAME: ClassVar[str]
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        """``port``: as of a server."""
+        self.folder = Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o711)  # some servers run as another user than root
+        self.front = HAProxy(self.folder / "haproxy", port)
+        self.port = self.front.port
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Sequence[Server]:
+        """The nodes in order."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start what does not run, and return when every node serves. Raises Unavailable."""
+
+    def install(self) -> None:
+        """Install what is missing. Raises Unavailable."""
+        for server in (*self.nodes, self.front):
+            server.install()
+
+    def stop(self) -> None:
+        """End all; harmless where nothing runs. The first node goes last: it then has what all others had."""
+        self.front.stop()
+        for node in reversed(self.nodes):
+            node.stop()
+
+    def leftovers(self) -> Iterator[int]:
+        """Every process of it."""
+        for server in (*self.nodes, self.front):
+            yield from server.leftovers()
+
+    def _notes(self, ports_wanted: int) -> ClusterNotes:
+        """Those of last time, else new ones."""
+        path = self.folder / "cluster.json"
+        if not path.exists():
+            notes = ClusterNotes(tuple(ports.free() for _ in range(ports_wanted)), secrets.token_hex(16))
+            self._write("cluster.json", msgspec.json.encode(notes).decode(), 0o600)
+        return msgspec.json.decode(path.read_bytes(), type=ClusterNotes)
+
+    def _program(self, name: str, text: str) -> Path:
+        """A program in the cluster's folder that only its owner may run."""
+        return self._write(name, text, 0o700)
+
+    def _write(self, name: str, text: str, mode: int) -> Path:
+        path = self.folder / name
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w") as file:
+            file.write(text)
+        return path
+
+    def end(self, number: int, *, kill: bool) -> None:
+        """End a node: in order, or killed."""
+        node = self.nodes[number]
+        if kill:
+            processes.end(node.pid, signal.SIGKILL, KILL_TIMEOUT_S)
+        node.stop()
+
+    def freeze(self, number: int) -> None:
+        """Stop a node's process: for the others it has left, and it does not know."""
+        os.kill(self.nodes[number].pid, signal.SIGSTOP)
+
+    def thaw(self, number: int) -> None:
+        """Let a frozen node go on."""
+        os.kill(self.nodes[number].pid, signal.SIGCONT)
+
+    def revive(self, number: int) -> None:
+        """Start a node that was ended; return when it has caught up. Raises Unavailable."""
+        self.nodes[number].start()

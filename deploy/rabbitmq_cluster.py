@@ -1,0 +1,142 @@
+"""A RabbitMQ cluster of our own: three nodes, and an Erlang port mapper that outlives each of them."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar
+
+from deploy import ports
+from deploy.cluster import NODES, Cluster
+from deploy.haproxy import Backend
+from deploy.rabbitmq import GREETING, RabbitMQ
+from deploy.server import Server
+from deploy.unavailable import Unavailable
+
+QUORUM = "rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true"
+"""What a URL of a cluster's bus asks for: queues that outlive one node, those of answers and fan-outs too."""
+
+
+class PortMapper(Server):
+    """By it nodes find each other; without it a node that restarts is not found."""
+
+    NAME = "Erlang's port mapper"
+    PACKAGE = "rabbitmq-server"
+    PROGRAM = "epmd"
+    PLACES: ClassVar[Sequence[str]] = ("/usr/lib/erlang/erts-*/bin", "/usr/local/lib/erlang/erts-*/bin", *Server.PLACES)
+
+    @property
+    def url(self) -> str:
+        return f"tcp://{ports.HOST}:{self.port}"
+
+    def _prepare(self) -> None:
+        self._data().mkdir(exist_ok=True)
+
+    def _command(self) -> list[str]:
+        return [self._program(self.PROGRAM), "-port", str(self.port), "-address", ports.HOST, "-relaxed_command_check"]
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection((ports.HOST, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+class RabbitNode(RabbitMQ):
+    NAME = "RabbitMQ cluster"
+
+    def join(self, *, number: int, password: str, mapper: int) -> None:
+        """Which node this is, before its first start."""
+        self._number = number
+        self._password = password
+        self._mapper_port = mapper
+
+    def _cookie(self) -> str:
+        return hashlib.sha256(self._password.encode()).hexdigest()
+
+    def _mapper(self) -> int:
+        return self._mapper_port
+
+    def _node(self) -> str:
+        return _name(self._number)
+
+    def _settings(self) -> list[str]:
+        return [
+            *super()._settings(),
+            "cluster_formation.peer_discovery_backend = classic_config",
+            *(f"cluster_formation.classic_config.nodes.{n + 1} = {_name(n)}" for n in range(NODES)),
+            "cluster_partition_handling = pause_minority",
+            "queue_master_locator = client-local",
+        ]
+
+    def _environment(self) -> Mapping[str, str]:
+        found = dict(super()._environment())
+        # a silent node counts as gone after 15 s, and not after a minute
+        found["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"] += " -kernel net_ticktime 15"
+        return found
+
+    def is_running(self) -> bool:
+        """Whether it serves, as a member with a majority."""
+        try:
+            self._ctl("await_startup", "--timeout", "20")
+        except Unavailable:
+            return False
+        return True
+
+
+class RabbitCluster(Cluster):
+    NAME = "RabbitMQ cluster"
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        super().__init__(folder, port)
+        notes = self._notes(NODES + 1)
+        self._port_mapper = PortMapper(self.folder / "epmd", notes.ports[NODES])
+        self._nodes = [RabbitNode(self.folder / f"node{n}", notes.ports[n]) for n in range(NODES)]
+        for number, node in enumerate(self._nodes):
+            node.join(number=number, password=notes.password, mapper=notes.ports[NODES])
+
+    @property
+    def nodes(self) -> Sequence[RabbitNode]:
+        return self._nodes
+
+    def start(self) -> None:
+        if not any(self._port_mapper.leftovers()):
+            self._port_mapper.start()
+        missing = [node for node in self._nodes if not any(node.leftovers())]
+        if len(missing) == NODES and not (self._nodes[0].folder / "data").exists():
+            missing.pop(0).start()  # alone at first: the others join it
+        with ThreadPoolExecutor(NODES) as pool:
+            list(pool.map(RabbitNode.start, missing))
+        if not any(self.front.leftovers()):
+            self.front.lead_to([Backend(name=f"node{n}", port=node.port) for n, node in enumerate(self._nodes)], greeting=GREETING)
+            self.front.start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._port_mapper.stop()
+
+    def leftovers(self) -> Iterator[int]:
+        yield from super().leftovers()
+        yield from self._port_mapper.leftovers()
+
+    def create_vhost(self, name: str, user: str, password: str) -> str:
+        """As of a broker: the URL leads through HAProxy, and asks for quorum queues."""
+        node = self._nodes[0]
+        url = node.create_vhost(name, user, password)
+        return f"{url.replace(f':{node.port}/', f':{self.port}/')}?{QUORUM}"
+
+    def import_definitions(self, definitions: Sequence[Mapping[str, Sequence[object]]]) -> None:
+        """As of a broker."""
+        self._nodes[0].import_definitions(definitions)
+
+    def ctl(self, *arguments: str) -> str:
+        """Run rabbitmqctl against the first node and return what it prints. Raises Unavailable."""
+        return self._nodes[0].ctl(*arguments)
+
+
+def _name(number: int) -> str:
+    return f"superconductor{number}@localhost"
