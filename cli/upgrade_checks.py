@@ -24,7 +24,7 @@ from db import online, processes
 from db.api import finalized, host_mappings, server_names
 from db.cell import services
 from db.cell.services import SeenService
-from db.sql import ready, sync
+from db.sql import galera, ready, sync
 from db.sql.connection import CellTransaction, Connection
 from objects import errors
 from objects.mask import mask_url
@@ -138,6 +138,7 @@ CheckFindings = Iterator[tuple[Severity, str]]
 def _api_database(deployment: Deployment) -> CheckFindings:
     ready.check(deployment.api_database, "api")
     yield Severity.SUCCESS, f"schema {_schema(deployment.api_database.read(sync.version, 'api'), 'api')}"
+    yield from _cluster(deployment.api_database.read(galera.misfits), "")
 
 
 def _key(deployment: Deployment) -> CheckFindings:
@@ -203,8 +204,19 @@ def _cell_databases(site: _Site) -> CheckFindings:
             site.sound.append(answer.cell)
         except errors.DatabaseUnavailable as error:
             yield Severity.FAILURE, f"cell {answer.cell.name!r}: {error}"
+    for looked in fan_out(site.sound, galera.misfits):
+        if isinstance(looked, Answered):
+            yield from _cluster(looked.value, f"cell {looked.cell.name!r}: ")
     if site.sound:
         yield Severity.SUCCESS, f"the schema of {_count(len(site.sound), 'database')} is up to date"
+
+
+def _cluster(found: list[galera.Misfit] | None, where: str) -> CheckFindings:
+    """What does not fit about a Galera cluster under a database."""
+    for misfit in found or []:
+        yield Severity.FAILURE if misfit.lasting else Severity.WARNING, f"{where}Galera: {misfit.text}"
+    if found == []:
+        yield Severity.SUCCESS, f"{where}a node of a Galera cluster that fits"
 
 
 def _cell_buses(site: _Site) -> CheckFindings:

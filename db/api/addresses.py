@@ -19,6 +19,7 @@ from db.api.tables import addresses, build_requests, instance_mappings, networks
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
+from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
 from objects import errors, stored
 from objects.base import Object
@@ -216,6 +217,7 @@ def free_ended(tx: ApiTransaction, servers: Collection[str], now: float) -> int:
         return 0
     # First the lock, then the look: of two transactions that each end one body of a server, the later one sees the other's end.
     tx.execute(_LOCK, {"uuids": sorted(servers)}).all()
+    compare_locks(tx, "addresses", servers)  # who ends the first of the bodies frees nothing
     over = sorted(ended(tx, servers))
     return tx.execute(_GIVE_BACK, {"uuids": over, "now": now}).rowcount if over else 0
 

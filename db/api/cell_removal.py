@@ -31,6 +31,7 @@ from db.api.ledger import Stamp
 from db.api.operations import OpenOperation
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
 from objects.base import Object
 from objects.cell import CellMapping, CellState
@@ -209,6 +210,7 @@ def send_elsewhere(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequ
     SERVERS_PER_TRANSACTION. Returns how many requests had a claim in the cell.
     """
     requests = tx.execute(_LOCK_REQUESTS, {"uuids": list(uuids)}).scalars().all()
+    compare_locks(tx, "request", requests)
     # A claim needs the lock of its request, so the claims read now cannot change before the commit.
     here = sorted(tx.execute(_STILL_THERE, {"uuids": list(requests), "cell": cell_uuid}).scalars())
     if here:

@@ -27,6 +27,7 @@ from db.api.tables import allocations, build_requests
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
+from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
 from objects import stored
 from objects.base import Object
@@ -191,6 +192,7 @@ def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dic
     uuids = sorted(uuid for ask in asks for uuid in ask.fences)
     for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
         rows |= {row[0]: row for row in tx.execute(_STANDING, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})}
+    compare_locks(tx, "request", rows)  # a claim leaves its request unchanged
     standings: list[Standing] = []
     old: dict[str, _Old] = {}
     adopted: list[dict[str, Any]] = []

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from db.api.tables import group_slots, instance_mappings, server_groups
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from db.sql.galera import compare_locks
 from db.sql.keyed import KeyedDelete, by_index
 from objects.group import ServerGroup
 from objects.inventory import Slot
@@ -58,6 +59,7 @@ def lock(tx: ApiTransaction, uuids: Collection[str]) -> None:
     """Lock these groups, in the order of their uuids, to the end of the transaction."""
     if uuids:
         tx.execute(_LOCK, {"uuids": sorted(uuids)}).all()
+        compare_locks(tx, "group", uuids)  # who places a member changes only the slots
 
 
 def add(tx: ApiTransaction, slots: Sequence[Slot]) -> None:

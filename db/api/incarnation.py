@@ -16,7 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from db.api.epochs import Epoch, bump
 from db.api.tables import build_requests, cell_marks, epochs, incarnation
-from db.sql import clock, dialect
+from db.sql import clock, dialect, galera
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from objects.base import Object
@@ -44,7 +44,7 @@ class ServerIdentity(FunctionElement[str]):
 _SPELLED = {
     "sqlite": "''",
     "postgresql": "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)",  # the timeline: a promotion begins a new one
-    "mysql": "CAST(@@server_id AS CHAR)",
+    "mysql": f"CAST(COALESCE({galera.IDENTITY}, @@server_id) AS CHAR)",  # any node of a cluster has what the others committed
 }
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.sql.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
+from db.sql.types import (
+    NAMING,
+    BigId,
+    Json,
+    Name,
+    Sealed,
+    Time,
+    Uuid,
+    certification,
+    dead_letters,
+    notifications_table,
+    processes,
+    table,
+)
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -496,3 +509,5 @@ finalized = table(
 api_processes = processes("api_processes", metadata)
 
 api_dead_letters = dead_letters("api_dead_letters", metadata)
+
+api_certification = certification(metadata)

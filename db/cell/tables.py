@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.sql.types import NAMING, BigId, Json, Name, Sealed, Time, Uuid, dead_letters, notifications_table, processes, table
+from db.sql.types import (
+    NAMING,
+    BigId,
+    Json,
+    Name,
+    Sealed,
+    Time,
+    Uuid,
+    certification,
+    dead_letters,
+    notifications_table,
+    processes,
+    table,
+)
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
@@ -192,3 +205,5 @@ unknown_guests = table(
     sa.Column("guest", Json, nullable=False),  # UnknownGuest, as the host's agent reported it last
     sa.Column("reported_at", Time, nullable=False),  # by the database's own clock
 )
+
+cell_certification = certification(metadata)

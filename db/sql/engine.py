@@ -17,6 +17,7 @@ from db.sql import clock, facade, retry
 from db.sql import url as urls
 from db.sql.connection import ApiTransaction, CellTransaction, Tx_co
 from db.sql.facade import Opening
+from db.sql.galera import Certified
 from db.sql.turn import Turn, turn_of
 from objects import errors
 from objects.mask import mask_url
@@ -65,9 +66,19 @@ class Database(Generic[Tx_co]):
     DatabaseUnavailable, with the password masked, if the database cannot be reached, takes no writes or stays busy, and StorageFull
     if there is no room left. Nothing is opened before the first transaction. ``name`` is what statement counts call this database;
     ``create`` lets SQLite make a missing file. ``outbox``: its transactions note what is to be told (``db/outbox.py``).
+    ``certified``: its transactions are safe beside those of other nodes of a Galera cluster; not before it has its schema.
     """
 
-    def __init__(self, url: str, *, name: str = "", max_pool_size: int = 5, create: bool = False, outbox: bool = False) -> None:
+    def __init__(  # noqa: PLR0913, RUF100 - all but the first by name
+        self,
+        url: str,
+        *,
+        name: str = "",
+        max_pool_size: int = 5,
+        create: bool = False,
+        outbox: bool = False,
+        certified: bool = True,
+    ) -> None:
         parsed = urls.parse(url)
         urls.check_driver(parsed)
         self.dialect: str = parsed.get_backend_name()
@@ -77,6 +88,7 @@ class Database(Generic[Tx_co]):
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
         opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
         self._clock = clock.ClockReading()
+        self._certified = certified
         writing = facade.make(opening, self._clock)
         # Connections for reading refuse to write, so the first test finds a function that was given to the wrong method. On a
         # server they save the round trip that ends a transaction.
@@ -203,7 +215,10 @@ class Database(Generic[Tx_co]):
                     # After a deferred BEGIN, a write that follows a read fails at once if another has written meanwhile; no busy
                     # timeout helps.
                     self._begin(tx, "BEGIN IMMEDIATE")
+                certified = Certified(tx) if self._certified else None
                 result = body(tx)
+                if certified is not None:
+                    certified.finish()
                 committing = True
             return result
         except Exception as error:

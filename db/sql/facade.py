@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.pool import QueuePool
 
-from db.sql import answers, clock, retry
+from db.sql import answers, clock, galera, retry
 from db.sql import url as urls
 from objects import errors
 from objects.base import Object
@@ -90,7 +90,9 @@ def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa
     engine.hide_parameters = True  # parameters hold user data and URLs of cells; errors must not show them
 
     @sa.event.listens_for(engine, "connect")
-    def settle(driver_connection: Any, record: object) -> None:
+    def settle(driver_connection: Any, record: sa.pool.ConnectionPoolEntry) -> None:
+        if url.get_backend_name() == "mysql":
+            galera.settle(driver_connection, record.info)
         urls.settle(driver_connection, url, query_only=opening.query_only, statement_timeout=opening.statement_timeout)
         reading.take(driver_connection, url.get_backend_name())
         driver_connection.rollback()
@@ -104,14 +106,16 @@ def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa
 
 
 def _leave_read_only(engine: sa.Engine) -> None:
-    """Count a connection as broken whose server takes no writes: it is closed, and with it all of the pool that are as old.
+    """Count a connection as broken whose server takes no writes, or has left its cluster.
+
+    It is closed, and with it all of the pool that are as old.
 
     The event that is meant for this is of no use, as oslo.db's own listener comes first and ends the chain.
     """
     breaks: Callable[..., bool] = engine.dialect.is_disconnect
 
     def is_disconnect(error: BaseException, connection: object, cursor: object) -> bool:
-        return retry.is_read_only(error) or breaks(error, connection, cursor)
+        return retry.is_of_no_use(error) or breaks(error, connection, cursor)
 
     engine.dialect.is_disconnect = is_disconnect  # type: ignore[assignment]  # the dialect calls whatever is assigned there
 

@@ -32,7 +32,9 @@ LOST_TIMEOUT_S = 1.0
 
 _POSTGRESQL_CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock time-out
 _MARIADB_CONFLICTS = (1020, 1205, 1213)  # record changed since last read, lock wait time-out, deadlock
-_MARIADB_LOST = (1040, 1053, 1203, 1969)  # too many connections, shutting down, too many of this user, statement too slow
+_MARIADB_NOT_IN_CLUSTER = 1047  # this node of a Galera cluster has no quorum, or has not caught up
+# Too many connections, shutting down, commit not replicated, too many of this user, interrupted, connection killed, too slow
+_MARIADB_LOST = (1040, _MARIADB_NOT_IN_CLUSTER, 1053, 1180, 1203, 1317, 1927, 1969)
 _MARIADB_TIMEOUT = 1969
 _POSTGRESQL_TIMEOUT = "57014"
 _MARIADB_READ_ONLY = (1792, 1836)  # in a read-only transaction, in read-only mode
@@ -98,6 +100,11 @@ def is_read_only(driver_error: BaseException) -> bool:
     if number == _MARIADB_PREVENTED:
         return "read-only" in str(driver_error) or "read_only" in str(driver_error)
     return number in _MARIADB_READ_ONLY
+
+
+def is_of_no_use(driver_error: BaseException) -> bool:
+    """Whether the connection leads to a server that takes no writes, or to a node that has left its cluster."""
+    return is_read_only(driver_error) or _number(driver_error) == _MARIADB_NOT_IN_CLUSTER
 
 
 def is_out_of_time(error: BaseException) -> bool:

@@ -93,3 +93,13 @@ def dead_letters(name: str, metadata: sa.MetaData) -> sa.Table:
         sa.Column("due", Time, nullable=False),  # when the step retries it
         sa.Column("skipped", sa.Boolean, nullable=False, default=False),  # an operator's decision: never retried
     )
+
+
+def certification(metadata: sa.MetaData) -> sa.Table:
+    """One row, id 1, which every transaction that writes on a Galera cluster changes last: see ``db/sql/galera.py``."""
+    return table(
+        "certification",
+        metadata,
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, nullable=False, default=0),
+    )

@@ -25,7 +25,9 @@ KINDS: tuple[Kind, ...] = ("api", "cell")
 
 def differences(tx: sa.Connection, kind: Kind) -> Any:
     """What Alembic would have to change to make the schema agree with its tables, the other kind's tables left out."""
-    others = {version_table(k) for k in KINDS} | {name for k in KINDS if k != kind for name in METADATA[k].tables}
+    others = {version_table(k) for k in KINDS} | {
+        name for k in KINDS if k != kind for name in METADATA[k].tables.keys() - METADATA[kind].tables.keys()
+    }
     options = {
         "compare_type": True,
         "include_name": lambda name, type_, parents: type_ != "table" or name not in others,
