@@ -56,6 +56,10 @@ class PostgreSQLNode(PostgreSQL):
         text = self._sql("SELECT pg_last_wal_receive_lsn() - '0/0';").strip()
         return int(text or 0)
 
+    def written(self) -> int:
+        """How much of the log it has written, as a primary."""
+        return int(self._sql("SELECT pg_current_wal_lsn() - '0/0';"))
+
     def is_primary(self) -> bool:
         try:
             return self._sql("SELECT pg_is_in_recovery();").strip() == "f"
@@ -120,6 +124,11 @@ class PostgreSQLReplicated(Cluster):
     def fail_over(self) -> int:
         """Kill the primary, and promote the standby that has received most. Returns the number of the killed one."""
         dead = self.primary()
+        self.fail_over_from(dead)
+        return dead
+
+    def fail_over_from(self, dead: int) -> None:
+        """The same of a primary that may be dead already."""
         self.end(dead, kill=True)
         standbys = [node for node in self._nodes if node is not self._nodes[dead] and any(node.leftovers())]
         chosen = max(standbys, key=PostgreSQLNode.position)
@@ -127,7 +136,6 @@ class PostgreSQLReplicated(Cluster):
         for node in standbys:
             if node is not chosen:
                 node.turn_to(chosen)
-        return dead
 
     def revive(self, number: int) -> None:
         """Start it as a standby with a new copy: what it had that no standby has, no client was told of."""

@@ -16,8 +16,8 @@ from deploy.rabbitmq import GREETING, RabbitMQ
 from deploy.server import Server
 from deploy.unavailable import Unavailable
 
-QUORUM = "rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true"
-"""What a URL of a cluster's bus asks for: queues that outlive one node, those of answers and fan-outs too."""
+QUORUM = "rabbit_quorum_queue=true"
+"""What a URL of a cluster's bus asks for: queues that outlive one node."""
 
 
 class PortMapper(Server):

@@ -62,6 +62,8 @@ def fill_in(url: Any) -> None:
     """Add our defaults to the query of a parsed transport URL, where it does not say otherwise."""
     for option, value in DEFAULTS.items():
         url.query.setdefault(option, value)
+    # Classic queues of answers and fan-outs stay on one node. While it is down nobody may declare them, and calls get no answer.
+    url.query.setdefault("rabbit_transient_quorum_queue", url.query.get("rabbit_quorum_queue", "false"))
 
 
 def take_plain_driver(url: Any) -> bool:
