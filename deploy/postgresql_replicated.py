@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from deploy import packages, ports
+from deploy import packages, ports, processes
 from deploy.cluster import NODES, Cluster
 from deploy.haproxy import Backend
 from deploy.postgresql import ADMINISTRATOR, PostgreSQL
 from deploy.unavailable import Unavailable
+
+CATCH_UP_TIMEOUT_S = 30.0
+"""Seconds that a standby may take for what its primary has written."""
 
 
 class PostgreSQLNode(PostgreSQL):
@@ -46,6 +49,15 @@ class PostgreSQLNode(PostgreSQL):
     def turn_to(self, primary: PostgreSQLNode) -> None:
         """Follow another primary from now on: this standby runs, and has nothing that the primary lacks."""
         self._sql(f"ALTER SYSTEM SET primary_conninfo = '{self._source(primary)}';", "SELECT pg_reload_conf();")
+
+    def catch_up(self, written: int) -> None:
+        """Return when it has received so much of the log."""
+        processes.wait(lambda: self.position() >= written, CATCH_UP_TIMEOUT_S)
+
+    def turn_away(self) -> None:
+        """Follow nobody from now on."""
+        self._sql("ALTER SYSTEM SET primary_conninfo = '';", "SELECT pg_reload_conf();")
+        processes.wait(lambda: not self._sql("SELECT pid FROM pg_stat_wal_receiver;").strip(), CATCH_UP_TIMEOUT_S)
 
     def promote(self) -> None:
         """Make it the primary; return when it takes writes."""
@@ -124,11 +136,6 @@ class PostgreSQLReplicated(Cluster):
     def fail_over(self) -> int:
         """Kill the primary, and promote the standby that has received most. Returns the number of the killed one."""
         dead = self.primary()
-        self.fail_over_from(dead)
-        return dead
-
-    def fail_over_from(self, dead: int) -> None:
-        """The same of a primary that may be dead already."""
         self.end(dead, kill=True)
         standbys = [node for node in self._nodes if node is not self._nodes[dead] and any(node.leftovers())]
         chosen = max(standbys, key=PostgreSQLNode.position)
@@ -136,6 +143,7 @@ class PostgreSQLReplicated(Cluster):
         for node in standbys:
             if node is not chosen:
                 node.turn_to(chosen)
+        return dead
 
     def revive(self, number: int) -> None:
         """Start it as a standby with a new copy: what it had that no standby has, no client was told of."""
@@ -167,3 +175,12 @@ class PostgreSQLAsynchronous(PostgreSQLReplicated):
     """The same with standbys that no commit waits for: a fail-over loses what they had not received."""
 
     SYNCHRONOUS = False
+
+    def leave_standbys_behind(self) -> None:
+        """What is committed from now on gets to no standby."""
+        primary = self.primary()
+        written = self._nodes[primary].written()
+        for number, node in enumerate(self._nodes):
+            if number != primary:
+                node.catch_up(written)
+                node.turn_away()
