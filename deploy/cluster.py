@@ -18,6 +18,7 @@ from deploy.server import KILL_TIMEOUT_S, Server
 from objects.base import Object
 
 NODES = 3
+NOTES = "cluster.json"
 
 
 class ClusterNotes(Object, frozen=True):
@@ -35,8 +36,7 @@ class Cluster(ABC):
     def __init__(self, folder: Path, port: int | None = None) -> None:
         """``port``: as of a server."""
         self.folder = Path(folder).resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o711)  # some servers run as another user than root
+        self._known: ClusterNotes | None = None
         self.front = HAProxy(self.folder / "haproxy", port)
         self.port = self.front.port
 
@@ -46,8 +46,16 @@ class Cluster(ABC):
         """The nodes in order."""
 
     @abstractmethod
+    def _start(self) -> None:
+        """Start what does not run, and return when every node serves. Raises Unavailable."""
+
     def start(self) -> None:
         """Start what does not run, and return when every node serves. Raises Unavailable."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o711)  # some servers run as another user than root
+        if self._known is not None:
+            self._write(NOTES, msgspec.json.encode(self._known).decode(), 0o600)
+        self._start()
 
     def install(self) -> None:
         """Install what is missing. Raises Unavailable."""
@@ -66,12 +74,12 @@ class Cluster(ABC):
             yield from server.leftovers()
 
     def _notes(self, ports_wanted: int) -> ClusterNotes:
-        """Those of last time, else new ones."""
-        path = self.folder / "cluster.json"
-        if not path.exists():
-            notes = ClusterNotes(tuple(ports.free() for _ in range(ports_wanted)), secrets.token_hex(16))
-            self._write("cluster.json", msgspec.json.encode(notes).decode(), 0o600)
-        return msgspec.json.decode(path.read_bytes(), type=ClusterNotes)
+        """Those of last time, else new ones, which the next start writes down."""
+        try:
+            self._known = msgspec.json.decode((self.folder / NOTES).read_bytes(), type=ClusterNotes)
+        except FileNotFoundError:
+            self._known = ClusterNotes(tuple(ports.free() for _ in range(ports_wanted)), secrets.token_hex(16))
+        return self._known
 
     def _program(self, name: str, text: str) -> Path:
         """A program in the cluster's folder that only its owner may run."""

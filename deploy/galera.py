@@ -113,7 +113,7 @@ class Galera(Cluster):
     def nodes(self) -> Sequence[GaleraNode]:
         return self._nodes
 
-    def start(self) -> None:
+    def _start(self) -> None:
         missing = [node for node in self._nodes if not any(node.leftovers())]
         if len(missing) == NODES and not self._all_remember():
             self._nodes[0].founding = True

@@ -111,7 +111,7 @@ class PostgreSQLReplicated(Cluster):
     def nodes(self) -> Sequence[PostgreSQLNode]:
         return self._nodes
 
-    def start(self) -> None:
+    def _start(self) -> None:
         missing = [node for node in self._nodes if not any(node.leftovers())]
         new = not (self._nodes[0].folder / "data").exists()
         if new:

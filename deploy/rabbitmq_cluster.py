@@ -103,7 +103,7 @@ class RabbitCluster(Cluster):
     def nodes(self) -> Sequence[RabbitNode]:
         return self._nodes
 
-    def start(self) -> None:
+    def _start(self) -> None:
         if not any(self._port_mapper.leftovers()):
             self._port_mapper.start()
         missing = [node for node in self._nodes if not any(node.leftovers())]
