@@ -1,4 +1,4 @@
-"""A small HTTP server for monitoring a process: ``/metrics`` and ``/health``. Nothing else waits for it or fails with it."""
+"""A small HTTP server for monitoring a process: /metrics, /health, /alive. Nothing else waits for it or fails with it."""
 
 from __future__ import annotations
 
@@ -144,12 +144,14 @@ class Monitor:
             case "/metrics":
                 encode, kind = choose_encoder(environ.get("HTTP_ACCEPT", ""))
                 return _send(start, "200 OK", kind, encode(metrics.REGISTRY))
+            case "/alive":
+                return _send(start, "200 OK", "text/plain", b"alive\n")
             case "/health" | "/healthcheck":
                 found = self._board.look()
                 body = {"healthy": found.well, "checks": found.findings}
                 status = "200 OK" if found.well else "503 Service Unavailable"
                 return _send(start, status, "application/json", msgspec.json.encode(body) + b"\n")
-        return _send(start, "404 Not Found", "text/plain", b"try /metrics or /health\n")
+        return _send(start, "404 Not Found", "text/plain", b"try /metrics, /health or /alive\n")
 
 
 def _send(start: Start, status: str, kind: str, body: bytes) -> Iterable[bytes]:

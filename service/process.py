@@ -18,6 +18,7 @@ from service import config, guru, health, logs, monitor
 from service.garbage import freeze
 from service.monitor import Monitor
 from service.opts import list_opts
+from service.supervisor import READY, STOPPING, Supervisor
 
 LOG = logging.getLogger(__name__)
 
@@ -63,13 +64,13 @@ def main(name: str, argv: Sequence[str] | None, listings: Sequence[config.Listin
     except errors.SuperconductorError as error:
         print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the person who starts the process looks there
         return EXIT_FAILED
-    return _Master(name, conf, planned).run()
+    return _Master(name, conf, planned, Supervisor.claim()).run()
 
 
 class _Master:
     """Runs cotyledon's manager. It ends after its workers on SIGTERM, or by itself if no worker can ever run."""
 
-    def __init__(self, name: str, conf: cfg.ConfigOpts, planned: Plan) -> None:
+    def __init__(self, name: str, conf: cfg.ConfigOpts, planned: Plan, supervisor: Supervisor) -> None:
         self._name = name
         self._status = 0
         self._manager = cotyledon.ServiceManager(
@@ -77,7 +78,7 @@ class _Master:
             mp_context=multiprocessing.get_context("fork"),  # workers share the memory of imported modules
         )
         self._manager.register_hooks(on_dead_worker=self._dead)
-        self._manager.add(_Worker, workers=planned.workers, args=(name, conf, planned.make))
+        self._manager.add(_Worker, workers=planned.workers, args=(name, conf, planned.make, supervisor))
         guru.pass_on()
 
     def run(self) -> int:
@@ -100,11 +101,19 @@ class _Master:
 class _Worker(cotyledon.Service):
     """One forked process."""
 
-    def __init__(self, worker_id: cotyledon.types.WorkerId, name: str, conf: cfg.ConfigOpts, make: Callable[[], Role]) -> None:
+    def __init__(
+        self,
+        worker_id: cotyledon.types.WorkerId,
+        name: str,
+        conf: cfg.ConfigOpts,
+        make: Callable[[], Role],
+        supervisor: Supervisor,
+    ) -> None:
         super().__init__(worker_id)
         type(self).name = name
         self._conf = conf
         self._make = make
+        self._supervisor = supervisor
         self._role: Role | None = None
         self._stopped = threading.Event()
         self._started = threading.Event()
@@ -123,6 +132,7 @@ class _Worker(cotyledon.Service):
             raise SystemExit(EXIT_MISCONFIGURED if isinstance(failure, errors.Misconfigured) else EXIT_FAILED)
         if not self._stopped.is_set():
             LOG.info("%s is ready", self.name)
+            self._supervisor.tell(READY)  # the first worker that serves: each serves alone
 
     def _start(self) -> errors.SuperconductorError | None:
         """Start the role, and return the error that prevented it. Other errors end the worker with a stack trace."""
@@ -135,6 +145,7 @@ class _Worker(cotyledon.Service):
 
     def terminate(self) -> None:
         """Handle SIGTERM. The process ends as soon as this returns."""
+        self._supervisor.tell(STOPPING)
         self._stopped.set()
         self._started.wait()  # the manager's alarm bounds this and what follows
         if self._role is not None:

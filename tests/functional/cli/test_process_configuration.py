@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,35 @@ def test_a_console_proxy_needs_the_api_database_alone(tmp_path: Path) -> None:
         assert "hunter2" not in process.log
     finally:
         process.kill()
+
+
+def test_a_supervisor_is_told_when_a_worker_serves_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: Configuration = {
+        "DEFAULT": {"transport_url": RABBIT},
+        "api_database": {"connection": sqlite_url(tmp_path, "api")},
+        "api": {"port": closed_port()},
+    }
+    conf = write_configuration(tmp_path / "api.conf", groups)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        address = f"@{os.getpid()}-{tmp_path.name}"
+        supervisor.bind(address.replace("@", "\0", 1))
+        supervisor.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        process = RoleProcess("api", tmp_path, conf)
+        try:
+            assert process.says("waiting for the API database")
+            supervisor.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                supervisor.recv(100)
+            supervisor.settimeout(60)
+            synced(sqlite_url(tmp_path, "api"), "api").dispose()
+            assert supervisor.recv(100) == b"READY=1"
+            assert "is ready" in process.log
+            process.signal(signal.SIGTERM)
+            assert supervisor.recv(100) == b"STOPPING=1"
+            assert process.wait(15) == 0
+        finally:
+            process.kill()
 
 
 def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def test_metrics_and_health_are_served() -> None:
         answer = requests.get(f"{url}/health", timeout=PATIENCE)
         assert answer.status_code == 503
         assert answer.json()["checks"] == [{"check": "sweep", "trouble": "its thread has ended", "note": ""}]
+        alive = requests.get(f"{url}/alive", timeout=PATIENCE)
+        assert (alive.status_code, alive.text) == (200, "alive\n"), "no restart mends it"
         assert requests.get(url, timeout=PATIENCE).status_code == 404
         assert requests.post(f"{url}/metrics", timeout=PATIENCE).status_code == 405
 
