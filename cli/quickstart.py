@@ -10,6 +10,7 @@ from cells import administration
 from cells.administration import CellChange, NewCell
 from cli.base import Admin, secret_url
 from cli.cell import sync_schema
+from cli.install import folder as install_folder
 from cli.quickstart_files import Access, QuickstartFolder
 from cli.standalone import port
 from cli.starter import add_flavors
@@ -35,12 +36,14 @@ class Quickstart(Admin):
     cell0, cell1. The databases of a server, and virtual hosts of the broker, must be there. Files that exist are not overwritten.
     @FILE reads a URL from a file, - from standard input, which keeps its password off the command line.
 
-    With --add-cell the deployment gets one more cell, while it runs.
+    With --add-cell the deployment gets one more cell, while it runs. With --install-files, DIR/install gets systemd units, the
+    definition of a container image and a Helm chart, which install it on machines or in a cluster.
 
     Examples:
       superconductor quickstart ./cloud
       superconductor quickstart ./cloud --database-connection @database.url --transport-url @bus.url
       superconductor quickstart ./cloud --add-cell cell2 --transport-url @cell2.url
+      superconductor quickstart ./cloud --install-files --database-connection @database.url --transport-url @bus.url
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -53,16 +56,20 @@ class Quickstart(Admin):
         )
         parser.add_argument("--port", type=port, default=8774, help="port of the API (default: 8774)")
         parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the existing deployment")
+        parser.add_argument(
+            "--install-files", action="store_true", help="also write systemd units, an image definition and a Helm chart"
+        )
         parser.add_argument("--force", action="store_true", help="overwrite files, but keep the keys in them")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self._args = parsed_args
-        self._place = QuickstartFolder(parsed_args.folder)
+        self._place = QuickstartFolder(parsed_args.folder, install=parsed_args.install_files)
         self._add() if parsed_args.add_cell else self._begin()
 
     def _begin(self) -> None:
         place = self._place
-        self._refuse_existing(place.api, place.cell(FIRST), place.agent(FIRST))
+        self._refuse_existing(place.api, place.cell(FIRST), place.agent(FIRST), *self._install_files(FIRST))
+        self._refuse_files_of_one_machine()
         bus = self._args.transport_url or BROKER
         key = self._key_before() or new_key()
         urls = {name: self._database_of(name) for name in ("api", "cell0", FIRST)}
@@ -89,7 +96,10 @@ class Quickstart(Admin):
             raise errors.NotFound(f"There is no {place.api}: 'superconductor quickstart {self._args.folder}' makes a deployment")
         if not self._args.transport_url:
             raise errors.Invalid("Each cell needs a bus of its own: give --transport-url URL, with another virtual host")
-        self._refuse_existing(place.cell(name), place.agent(name))
+        self._refuse_existing(place.cell(name), place.agent(name), *self._install_files(name))
+        if place.install:
+            install_folder.check_cell_name(name)
+            self._refuse_files_of_one_machine()
         conf = config.load([f"--config-file={place.api}"], list_opts())
         bus = _named(self._args.transport_url, name)
         self._try_buses(bus)
@@ -107,6 +117,23 @@ class Quickstart(Admin):
         there = [str(file) for file in files if file.exists()]
         if there and not self._args.force:
             raise errors.Conflict(f"{', '.join(there)} exists already: give another folder, or --force to overwrite it")
+
+    def _install_files(self, cell: str) -> list[Path]:
+        """What is refused where it exists. Without those of the API level, a cell is added to what has nothing to install."""
+        install = self._place.install
+        if install is None:
+            return []
+        return [install.values(cell)] if self._args.add_cell else [install.path]
+
+    def _refuse_files_of_one_machine(self) -> None:
+        """Databases and a bus that other machines and pods cannot reach."""
+        if not self._place.install:
+            return
+        database, bus = self._args.database_connection, self._args.transport_url
+        if database is None or database.startswith("sqlite:"):
+            raise errors.Invalid("--install-files: services and pods share no files: give --database-connection URL of a server")
+        if bus is None or bus.startswith("embedded:"):
+            raise errors.Invalid("--install-files: services and pods need a broker: give --transport-url URL")
 
     def _key_before(self) -> str | None:
         """The keys of the file that is to be overwritten: what was sealed with them must be opened."""
@@ -143,6 +170,9 @@ class Quickstart(Admin):
         if place.users(cell).exists():
             self._say("\nThis makes the broker user of the agent, where the broker is administered:\n")
             self._say(f"    rabbitmqctl import_definitions < {shlex.quote(str(place.users(cell)))}")
+        if place.install:
+            self._say(f"\n{place.install.path} has what installs it: see docs/guide/installing.md")
+            return
         self._say("\nThese start it, each in a terminal of its own or under a supervisor:\n")
         for role, file in roles:
             self._say(f"    superconductor-{role} --config-file {shlex.quote(str(file))}")

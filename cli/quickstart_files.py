@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli import agent_files
+from cli.install import units
+from cli.install.folder import InstallFolder
 from objects import errors
 from objects.base import Object
 from service import private_files
@@ -92,12 +94,18 @@ class Access(Object, frozen=True, kw_only=True):
 
 
 class QuickstartFolder:
-    """The folder of a quick start: ``etc`` with its files, ``db`` for databases, ``hosts`` for guests, ``images`` for snapshots."""
+    """The folder of a quick start: ``etc`` with its files, ``db`` for databases, ``hosts`` for guests, ``images`` for snapshots.
 
-    def __init__(self, path: Path) -> None:
+    ``install``: has the files to install it, too. Guests and snapshots are then where systemd units and images have their state.
+    """
+
+    def __init__(self, path: Path, *, install: bool = False) -> None:
         self.path = path.absolute()
         self.etc = self.path / "etc"
         self.api = self.etc / "api.conf"
+        folder = InstallFolder(self.path / "install")
+        self.install = folder if install or folder.exists() else None
+        self._state = Path(units.STATE) if self.install else self.path
 
     def cell(self, name: str) -> Path:
         """The file of a cell's conductors."""
@@ -115,13 +123,16 @@ class QuickstartFolder:
         """Make the folders. Raises Misconfigured where that cannot be done."""
         try:
             private_files.own_folder(self.path)
-            for name in ("etc", "db", "hosts", "images"):
+            for name in ("etc",) if self.install else ("etc", "db", "hosts", "images"):
                 private_files.own_folder(self.path / name)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot be used: {error.strerror}; give another folder") from None
 
     def write_api(self, access: Access, port: int) -> None:
-        self._write(self.api, API, access, etc=self.etc, port=port, images=self.path / "images")
+        self._write(self.api, API, access, etc=self.etc, port=port, images=self._state / "images")
+        if self.install:
+            self.install.write_common(port)
+            self.install.write_api_values(self.api.read_text())
 
     def write_cell(self, name: str, access: Access) -> None:
         """The files of a cell's conductors and of its first agent."""
@@ -132,7 +143,10 @@ class QuickstartFolder:
             agent_files.write_private(self.users(name), agent_files.users_text(login))
         self._write(self.cell(name), CELL, access, cell=name, users="required" if login else "shared")
         agents = access if login is None else Access(bus=login.bus, database="", keys="")
-        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self.path / "hosts", images=self.path / "images")
+        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self._state / "hosts", images=self._state / "images")
+        if self.install:
+            conductor, agent = self.cell(name).read_text(), self.agent(name).read_text()
+            self.install.write_cell_values(name, f"{name}-host1", conductor=conductor, agent=agent)
 
     def _write(self, file: Path, template: str, access: Access, **words: object) -> None:
         """Only its owner may read it, from its first byte on; whoever reads it meanwhile sees the old file or the new one."""
