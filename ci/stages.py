@@ -42,7 +42,7 @@ RETRIED_TESTS_LIMIT = 10
 unsteady: list[str] = []
 """Tests that failed in company and passed by themselves: named last of all, to be mended."""
 
-SERVED = ("functional", "matrix")
+SERVED = ("functional", "install", "matrix")
 """Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
 
 WITH_GUESTS = ("libvirt", "chaos-libvirt")
@@ -164,6 +164,21 @@ def functional() -> None:
 def libvirt() -> None:
     """Real guests without KVM, each test with a libvirtd of its own."""
     run_tests("-n", os.environ.get("TEST_PROCESSES", "3"), "--durations=10", "tests/libvirt")
+
+
+def install() -> None:
+    """Build the image that an operator builds; run every role in it, and in a machine with systemd; render the Helm chart."""
+    from deploy import packages  # only here: some stages run where not all that this needs is installed
+    from deploy.unavailable import Unavailable
+    from tests.support.install_site import PROGRAMS
+
+    if missing := [package for program, package in PROGRAMS.items() if shutil.which(program) is None]:
+        try:
+            packages.install(*missing)
+        except Unavailable as why:
+            raise StageFailed(str(why)) from None
+    helm = {side_environment.HELM.variable: str(_provided(side_environment.HELM))}
+    run_tests("-n", "0", "--durations=5", "tests/install", environment=helm)
 
 
 def wheel() -> None:
@@ -351,6 +366,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "nova-filters": nova_filters,
     "fuzz": fuzz,
     "clients": clients,
+    "install": install,
     "clusters": clusters,
 }
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""

@@ -19,7 +19,7 @@ STOP_MARGIN_S = 10
 STOP_TIMEOUT_S = SHUTDOWN.default + STOP_MARGIN_S
 
 SYSUSERS = f"""\
-# systemd-sysusers makes the user of all services.
+# For /etc/sysusers.d: systemd-sysusers makes the user of all services.
 u {USER} - "Superconductor" {STATE}
 """
 
@@ -53,7 +53,7 @@ ExecStart={programs}/superconductor-{role} \\
 LoadCredential={credential}:{etc}/{file}
 # What is not: files *.conf of this folder come after it, and 'systemctl reload' reads them again.
 ConfigurationDirectory=superconductor/{folder}
-ExecReload=/bin/kill -HUP $MAINPID
+ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 # The main process stops its workers itself, within graceful_shutdown_timeout ({graceful} s). With a longer one raise this, too.
 KillMode=mixed
 TimeoutStopSec={stop}
@@ -142,4 +142,4 @@ UNITS = (
 
 def texts() -> dict[str, str]:
     """Each file of the folder ``systemd``, by its name."""
-    return {unit.name: unit.text() for unit in UNITS} | {"superconductor.target": TARGET, "superconductor.sysusers": SYSUSERS}
+    return {unit.name: unit.text() for unit in UNITS} | {"superconductor.target": TARGET, "superconductor.sysusers.conf": SYSUSERS}

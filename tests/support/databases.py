@@ -173,6 +173,21 @@ def scratch_url(server: str) -> Iterator[str]:
         _drop(administration, name)
 
 
+@contextmanager
+def named_databases(server: str, names: Sequence[str]) -> Iterator[str]:
+    """New, empty databases on one of SERVERS, dropped afterwards: their URL, in which ``{name}`` stands for each of ``names``."""
+    url = sa.make_url(SERVERS[server])
+    _check(url)
+    prefix, administration = new_name(), _administration(url)
+    try:
+        for name in names:
+            _execute(administration, f"CREATE DATABASE {prefix}_{name}")
+        yield url.set(database=f"{prefix}_NAME").render_as_string(hide_password=False).replace("_NAME", "_{name}")
+    finally:
+        for name in names:
+            _drop(administration, f"{prefix}_{name}")
+
+
 def _check(url: sa.URL) -> None:
     """End the test if the server is not one that it can use."""
     variable = _VARIABLES[url.get_backend_name()]

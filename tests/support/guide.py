@@ -43,13 +43,18 @@ _BLOCK = re.compile(r"^```(sh|output)([^\n]*)\n(.*?)^```$|^<!-- (stop|restart|aw
 
 
 class Block(NamedTuple):
-    """One thing to do. ``kind``: sh, or the word of a comment. ``promise``: what its output is to be like, if that is said."""
+    """One thing to do.
+
+    ``kind``: sh, or the word of a comment. ``promise``: what its output is to be like, if that is said. ``info``: what stands after
+    ``sh``.
+    """
 
     line: int
     kind: str
     text: str
     status: int = 0
     promise: str | None = None
+    info: str = ""
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -67,9 +72,22 @@ def blocks(page: str) -> Iterator[Block]:
             yield last
         line = page.count("\n", 0, found.start()) + 1
         status = int(info.partition("exit=")[2] or 0) if fence else 0
-        last = Block(line, "sh", text, status) if fence else Block(line, step, names)
+        last = Block(line, "sh", text, status, info=info.strip()) if fence else Block(line, step, names)
     if last is not None:
         yield last
+
+
+def programs(folder: Path) -> Path:
+    """A folder with the command of this checkout, whatever is installed."""
+    program = folder / "bin" / "superconductor"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m cli "$@"\n')
+    program.chmod(0o755)
+    if control := os.environ.get(vhosts.CTL_VARIABLE):
+        broker = program.with_name("rabbitmqctl")
+        broker.write_text(f'#!/bin/sh\nexec {control} "$@"\n')
+        broker.chmod(0o755)
+    return program.parent
 
 
 class Reader:
@@ -140,7 +158,7 @@ class Reader:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=self.folder,
-            env={**os.environ, "PATH": f"{self._programs()}:{os.environ['PATH']}"},
+            env={**os.environ, "PATH": f"{programs(self.folder)}:{os.environ['PATH']}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -148,18 +166,6 @@ class Reader:
             check=False,
         )
         return done.stdout, done.returncode
-
-    def _programs(self) -> Path:
-        """A folder with the command of this checkout, whatever is installed."""
-        program = self.folder / "bin" / "superconductor"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m cli "$@"\n')
-        program.chmod(0o755)
-        if control := os.environ.get(vhosts.CTL_VARIABLE):
-            broker = program.with_name("rabbitmqctl")
-            broker.write_text(f'#!/bin/sh\nexec {control} "$@"\n')
-            broker.chmod(0o755)
-        return program.parent
 
     # -- processes -----------------------------------------------------------------------------------------------------------
 

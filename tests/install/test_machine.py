@@ -1,0 +1,65 @@
+"""The page of the installation does what it says, on a machine with systemd."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import guide, machine
+from tests.support.guide import Block
+from tests.support.install_site import Image, InstallSite
+from tests.support.machine import Machine
+
+PROCESSES = ("api", "scheduler", "conductor", "conductor@cell1", "compute")
+
+
+@pytest.fixture
+def place(image: Image, site: InstallSite) -> Iterator[Machine]:
+    """It has the image's root file system, in which the wheel is installed already, and no user of ours."""
+    folder = Path(tempfile.mkdtemp(prefix="sc-machine-"))
+    try:
+        root = folder / "root"
+        image.unpack(root)
+        machine.add_systemd(root)
+        shutil.copytree(site.cloud, root / "root" / "cloud")
+        with machine.booted(root, folder) as booted:
+            assert booted.run("userdel --remove superconductor").returncode == 0
+            yield booted
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.timeout(1200)
+def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_time(place: Machine, site: InstallSite) -> None:
+    *blocks, last = [block for block in guide.blocks(site.page) if block.info == "machine"]
+    for block in blocks:
+        follow(place, block)
+    assert "superconductor-api has reloaded its configuration" in journal(place)
+
+    secret = (site.folder / "bus.url").read_text().partition("@")[0]
+    worker = "/proc/$(systemctl show -P MainPID superconductor-api)"
+    shown = place.run(f"systemctl show 'superconductor*'; cat {worker}/environ {worker}/cmdline | tr '\\0' '\\n'").stdout
+    assert "CREDENTIALS_DIRECTORY=" in shown, "the environment of a process is looked at"
+    assert secret not in shown
+    for user in ("nobody", "superconductor"):
+        assert "Permission denied" in place.run(f"runuser -u {user} -- cat /etc/superconductor/api.conf").stdout
+
+    follow(place, last)
+    for name in PROCESSES:
+        told = place.run(f"systemctl show -p Result -p ExecMainStatus superconductor-{name}").stdout
+        assert sorted(told.split()) == ["ExecMainStatus=0", "Result=success"], f"{name}: it was not killed"
+
+
+def follow(place: Machine, block: Block) -> None:
+    done = place.run(block.text)
+    assert done.returncode == block.status, f"{block.text}: {done.stdout}\n{journal(place)}"
+    if block.promise is not None:
+        assert guide.is_like(done.stdout, block.promise), f"{block.text}: {done.stdout}\n{journal(place)}"
+
+
+def journal(place: Machine) -> str:
+    return place.run("journalctl --no-pager --unit 'superconductor*'").stdout[-8000:]
