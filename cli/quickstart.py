@@ -98,6 +98,10 @@ class Quickstart(Admin):
             raise errors.Invalid("Each cell needs a bus of its own: give --transport-url URL, with another virtual host")
         self._refuse_existing(place.cell(name), place.agent(name), *self._install_files(name))
         if place.install:
+            if not place.install.exists():
+                raise errors.NotFound(
+                    f"There is no {place.install.path}: 'superconductor quickstart --install-files --force' makes it"
+                )
             install_folder.check_cell_name(name)
             self._refuse_files_of_one_machine()
         conf = config.load([f"--config-file={place.api}"], list_opts())
@@ -119,11 +123,9 @@ class Quickstart(Admin):
             raise errors.Conflict(f"{', '.join(there)} exists already: give another folder, or --force to overwrite it")
 
     def _install_files(self, cell: str) -> list[Path]:
-        """What is refused where it exists. Without those of the API level, a cell is added to what has nothing to install."""
+        """The private one, which is written last: an interrupted run is finished by the next."""
         install = self._place.install
-        if install is None:
-            return []
-        return [install.values(cell)] if self._args.add_cell else [install.path]
+        return [] if install is None else [install.values(cell if self._args.add_cell else "api")]
 
     def _refuse_files_of_one_machine(self) -> None:
         """Databases and a bus that other machines and pods cannot reach."""

@@ -123,7 +123,7 @@ class QuickstartFolder:
         """Make the folders. Raises Misconfigured where that cannot be done."""
         try:
             private_files.own_folder(self.path)
-            for name in ("etc",) if self.install else ("etc", "db", "hosts", "images"):
+            for name in ("etc", "install") if self.install else ("etc", "db", "hosts", "images"):
                 private_files.own_folder(self.path / name)
         except OSError as error:
             raise errors.Misconfigured(f"{self.path} cannot be used: {error.strerror}; give another folder") from None

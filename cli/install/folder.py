@@ -12,7 +12,6 @@ from pathlib import Path
 from cli import agent_files
 from cli.install import units
 from objects import errors
-from service import private_files
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of Kubernetes objects are labels of DNS; the release and the component stand before ours."""
@@ -35,8 +34,7 @@ class InstallFolder:
         return self.path / f"{name}.yaml"
 
     def write_common(self, port: int) -> None:
-        """What does not depend on cells. Raises OSError."""
-        private_files.own_folder(self.path)
+        """What does not depend on cells."""
         for name, text in units.texts().items():
             _write(self.path / "systemd" / name, text)
         words = {

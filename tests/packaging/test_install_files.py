@@ -143,7 +143,7 @@ def test_files_that_were_edited_are_not_overwritten(shell: Shell, install: Insta
         file.unlink()
     again = shell.run("quickstart", str(install.path.parent), "--install-files", *SERVERS)
     assert (again.status, again.out) == (1, "")
-    assert f"{install.path} exists already: give another folder, or --force" in again.err
+    assert f"{install.values('api')} exists already: give another folder, or --force" in again.err
     assert edited.read_text() == "# mine\n"
 
 
@@ -161,6 +161,15 @@ def test_answers_that_services_could_not_use_are_refused_and_make_nothing(shell:
         assert text in outcome.err
         assert "secret" not in outcome.err
         assert not folder.exists(), options
+
+
+def test_a_cell_is_not_added_to_files_that_are_not_there(shell: Shell, tmp_path: Path) -> None:
+    plain = QuickstartFolder(tmp_path / "plain")
+    plain.prepare()
+    plain.write_api(Access(bus="rabbit://mq/x", database="sqlite:///x", keys=""), 8774)
+    outcome = shell.run("quickstart", str(plain.path), "--install-files", "--add-cell=cell2", *SERVERS)
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1), outcome
+    assert "'superconductor quickstart --install-files --force' makes it" in outcome.err
 
 
 def test_a_cell_that_kubernetes_cannot_name_is_refused(shell: Shell, folder: QuickstartFolder) -> None:
