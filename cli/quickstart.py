@@ -173,7 +173,9 @@ class Quickstart(Admin):
             self._say("\nThis makes the broker user of the agent, where the broker is administered:\n")
             self._say(f"    rabbitmqctl import_definitions < {shlex.quote(str(place.users(cell)))}")
         if place.install:
-            self._say(f"\n{place.install.path} has systemd units, an image and a Helm chart; docs/installing.md says how to use them")
+            self._say(
+                f"\n{place.install.path} has systemd units, an image and a Helm chart; docs/installing.md says how to use them"
+            )
             return
         self._say("\nThese start it, each in a terminal of its own or under a supervisor:\n")
         for role, file in roles:

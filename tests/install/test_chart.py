@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ci.side_environment import HELM
 from cli.install import units
 from service.opts import SHUTDOWN
 from tests.support.install_site import InstallSite
-
-PROGRAM = Path(__file__).with_name("render_chart.py")
-ROLES = {
-    "sc-api": "superconductor-api",
-    "sc-scheduler": "superconductor-scheduler",
-    "sc-conductor": "superconductor-conductor",
-    "sc-conductor-cell1": "superconductor-conductor",
-    "sc-agent-cell1-host1": "superconductor-compute",
-}
-
-
-def render(site: InstallSite, *files: str, **values: object) -> dict[str, Any]:
-    if not os.environ.get(HELM.variable):
-        pytest.skip(f"{HELM.variable} is not set: make test STAGES=install")
-    more = site.folder / "more.yaml"
-    more.write_text(json.dumps(values))
-    named = [str(site.install / file) for file in files or ("api.yaml", "cell1.yaml")]
-    command = [os.environ[HELM.variable], str(PROGRAM), str(site.install / "chart"), *named, str(more)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+from tests.support.rendered_chart import COMMANDS, pods, render
 
 
 @pytest.fixture(scope="module")
 def rendered(site: InstallSite) -> dict[str, Any]:
     return render(site, api={"authStrategy": "noauth-anywhere"})
-
-
-def pods(rendered: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pod of each Deployment and StatefulSet, by the object's name."""
-    kinds = ("Deployment", "StatefulSet")
-    return {made["metadata"]["name"]: made["spec"]["template"]["spec"] for made in rendered["objects"] if made["kind"] in kinds}
 
 
 def test_helm_has_no_complaint_and_all_objects_fit_the_schemas(rendered: dict[str, Any]) -> None:
@@ -56,7 +24,7 @@ def test_helm_has_no_complaint_and_all_objects_fit_the_schemas(rendered: dict[st
 
 def test_each_role_has_pods_with_probes_limits_and_time_to_stop(rendered: dict[str, Any]) -> None:
     found = pods(rendered)
-    assert {name: pod["containers"][0]["command"][0] for name, pod in found.items()} == ROLES
+    assert {name: pod["containers"][0]["command"][0] for name, pod in found.items()} == COMMANDS
     for pod in found.values():
         (container,) = pod["containers"]
         assert container["livenessProbe"]["httpGet"] == {"path": "/alive", "port": "monitoring"}
@@ -66,7 +34,7 @@ def test_each_role_has_pods_with_probes_limits_and_time_to_stop(rendered: dict[s
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert "env" not in container, "no secret is in the environment"
     budgets = {made["metadata"]["name"] for made in rendered["objects"] if made["kind"] == "PodDisruptionBudget"}
-    assert budgets == {name for name in ROLES if "agent" not in name}
+    assert budgets == {name for name in COMMANDS if "agent" not in name}
 
 
 def test_a_pod_reads_the_secret_of_its_own_level_only(rendered: dict[str, Any]) -> None:

@@ -10,10 +10,10 @@ import pytest
 import requests
 
 from service.periodic import wait_until
-from tests.install.test_chart import ROLES, pods, render
 from tests.support.databases import closed_port
 from tests.support.install_site import Image, InstallSite
 from tests.support.processes import IMAGE, PATIENCE
+from tests.support.rendered_chart import COMMANDS, pods, render
 
 USER = 10001
 
@@ -55,7 +55,7 @@ def running(image: Image, site: InstallSite, tmp_path: Path) -> list[Pod]:
     told = render(site, api={"authStrategy": "noauth-anywhere", "port": site.port})
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)  # the user of the image reads what is mounted
-    return [Pod(image, name, tmp_path, told) for name in ROLES]
+    return [Pod(image, name, tmp_path, told) for name in COMMANDS]
 
 
 @pytest.mark.timeout(1200)
@@ -63,10 +63,10 @@ def test_a_server_boots_on_containers_which_then_stop_in_time(running: list[Pod]
     for pod in running:
         assert wait_until(pod.is_healthy, 2 * PATIENCE, 0.5), image.logs(pod.name)
         assert pod.answers("/alive") == 200
-    server = {"name": "web", "flavorRef": "m1.tiny", "imageRef": IMAGE}
     assert "up to date" in image.ask("sc-conductor", "superconductor", "db", "sync")
     flavors = requests.get(f"{site.endpoint}/flavors", timeout=PATIENCE).json()["flavors"]
-    server["flavorRef"] = next(flavor["id"] for flavor in flavors if flavor["name"] == "m1.tiny")
+    flavor = next(flavor["id"] for flavor in flavors if flavor["name"] == "m1.tiny")
+    server = {"name": "web", "flavorRef": flavor, "imageRef": IMAGE}
     answer = requests.post(f"{site.endpoint}/servers", json={"server": server}, timeout=PATIENCE)
     assert answer.status_code == 202, answer.text
     uuid = answer.json()["server"]["id"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from service.periodic import wait_until
 from tests.support import guide, machine
 from tests.support.guide import Block
 from tests.support.install_site import Image, InstallSite
@@ -38,11 +39,12 @@ def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_
     *blocks, last = [block for block in guide.blocks(site.page) if block.info == "machine"]
     for block in blocks:
         follow(place, block)
-    assert "superconductor-api has reloaded its configuration" in journal(place)
+    reloaded = "journalctl --unit superconductor-api | grep 'superconductor-api has reloaded its configuration'"
+    assert wait_until(lambda: place.run(reloaded).returncode == 0, machine.PATIENCE_S, 0.5), journal(place)
 
     secret = (site.folder / "bus.url").read_text().partition("@")[0]
     worker = "/proc/$(systemctl show -P MainPID superconductor-api)"
-    shown = place.run(f"systemctl show 'superconductor*'; cat {worker}/environ {worker}/cmdline | tr '\\0' '\\n'").stdout
+    shown = place.run(f"systemctl show 'superconductor*'\ncat {worker}/environ {worker}/cmdline | tr '\\0' '\\n'").stdout
     assert "CREDENTIALS_DIRECTORY=" in shown, "the environment of a process is looked at"
     assert secret not in shown
     for user in ("nobody", "superconductor"):

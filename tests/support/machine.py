@@ -28,7 +28,7 @@ def add_systemd(root: Path) -> None:
 
 
 class Machine:
-    """A machine that has booted. ``run`` types into it as root, in its folder ``/root``."""
+    """A machine that has booted. ``run`` types into it as root, in its folder ``/root``; the first failure ends it."""
 
     def __init__(self, root: Path, leader: int) -> None:
         self.root = root
@@ -38,7 +38,7 @@ class Machine:
         """Both outputs are in ``stdout``."""
         inside = ["nsenter", "--target", str(self._leader), "--mount", "--pid", "--uts", "--ipc", "--root", "--wd"]
         return subprocess.run(
-            [*inside, "bash", "-o", "pipefail", "-c", f"cd /root && {command}"],
+            [*inside, "bash", "-e", "-o", "pipefail", "-c", f"cd /root\n{command}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
