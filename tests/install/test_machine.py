@@ -34,7 +34,7 @@ def place(image: Image, site: InstallSite) -> Iterator[Machine]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_time(place: Machine, site: InstallSite) -> None:
     *blocks, last = [block for block in guide.blocks(site.page) if block.info == "machine"]
     for block in blocks:
