@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("api", "cells", "cli", "compute", "conductor", "db", "images", "objects", "rpc", "scheduler", "service")
+ROOMS = ("api", "cells", "cli", "compute", "conductor", "db", "images", "lab", "objects", "rpc", "scheduler", "service")
 
 
 class Part(NamedTuple):

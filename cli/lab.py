@@ -1,0 +1,147 @@
+"""``lab replay``: replay a trace of servers under several configurations, without a deployment."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from cli.base import AdminLister, Table, at_least
+from cli.streams import inner
+from objects import errors
+
+if TYPE_CHECKING:  # a usage error or a help text should not wait for these
+    from lab.compare import Policy
+    from lab.figures import Report
+
+DEFAULT_NAME = "default"
+BAR_WIDTH = 30
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
+
+
+class LabReplay(AdminLister):
+    """Replay a trace: let the scheduler place its servers in virtual time, once for each configuration.
+
+    Filters, weighers, driver and host table are those of the scheduler. No deployment is needed, and nothing is changed in one. The
+    table begins with what no policy can beat. With --output, a folder gets report.html, results.json and results.csv, and the same
+    command goes on where it was interrupted.
+
+    Examples:
+      superconductor lab replay trace.csv --fleet fleet.csv
+      superconductor lab replay trace.csv --fleet fleet.csv --config spread.conf --config pack.conf --output results
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        from lab.trace import IGNORABLE
+
+        parser.add_argument("trace", metavar="TRACE", help="CSV of servers, of a format in docs/lab.md")
+        parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV of hosts")
+        text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
+        parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
+        parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
+        parser.add_argument("--output", metavar="FOLDER", help="folder for the report and for checkpoints")
+        text = "replays at a time (default: one for each processor)"
+        parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
+        text = "leave out what the trace or fleet has and a replay does not know; may be repeated"
+        parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from lab.compare import Question, compare
+        from lab.report import HEADINGS, rows_of
+
+        policies = policies_of(parsed_args.configs)
+        question = Question(
+            trace=parsed_args.trace,
+            fleet=parsed_args.fleet,
+            ignored=tuple(sorted(set(parsed_args.ignored))),
+            seed=parsed_args.seed,
+            folder=parsed_args.output,
+        )
+        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
+        try:
+            report = compare(question, policies, parsed_args.processes, progress.show)
+        finally:
+            progress.end()
+        if parsed_args.output is not None:
+            write_results(Path(parsed_args.output), report)
+        return HEADINGS, rows_of(report)
+
+
+def policies_of(paths: Sequence[str]) -> list[Policy]:
+    """The policies of these configuration files, named like the files; without any, the default options.
+
+    Raises Misconfigured for a file that processes would refuse, or with options that nobody knows. Raises Invalid for two files of
+    one name.
+    """
+    from cli.effective import Effective
+    from lab.compare import Policy
+    from scheduler.opts import settings
+    from scheduler.plugins import load_driver
+    from scheduler.settings import SchedulerSettings
+
+    if not paths:
+        return [Policy(name=DEFAULT_NAME, settings=SchedulerSettings())]
+    found: dict[str, Policy] = {}
+    for path in paths:
+        name = Path(path).stem
+        if not _NAME.fullmatch(name):
+            raise errors.Invalid(f"{path}: the name of a policy, that of its file, has 1 to 80 letters, digits and . _ -")
+        if name in found:
+            raise errors.Invalid(f"{path}: two configurations are called {name}; a policy has the name of its file")
+        effective = Effective(["--config-file", path], "scheduler")
+        for stranger in effective.strangers():
+            raise errors.Misconfigured(stranger)
+        found[name] = Policy(name=name, settings=settings(effective.conf))
+        load_driver(found[name].settings)  # says what is wrong with the names of filters and weighers
+    return list(found.values())
+
+
+def write_results(folder: Path, report: Report) -> None:
+    """Write the three forms of the results, each whole or not at all."""
+    from lab.compare import write_whole
+    from lab.report import HEADINGS, html, rows_of
+    from objects import stored
+
+    table = io.StringIO()
+    csv.writer(table).writerows([HEADINGS, *rows_of(report)])
+    write_whole(folder / "results.json", stored.dump(report) + "\n")
+    write_whole(folder / "results.csv", table.getvalue())
+    write_whole(folder / "report.html", html(report))
+
+
+class ReplayProgress:
+    """A bar that is drawn again and again on a terminal; elsewhere a line for every tenth."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+        self._out = inner(stream)
+        self._live = self._out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._quiet = quiet
+        self._told = 0
+
+    def show(self, servers: int, total: int) -> None:
+        """So many servers were replayed, of all replays together."""
+        tenth = servers * 10 // total
+        text = f"{servers:,} of {total:,} servers"
+        if self._quiet:
+            return
+        if self._live:
+            filled = servers * BAR_WIDTH // total
+            self._write(f"\r[{'#' * filled:<{BAR_WIDTH}}] {text}\x1b[K")
+        elif tenth > self._told:
+            self._told = tenth
+            self._write(f"{text}\n")
+
+    def end(self) -> None:
+        """Leave the line of the bar."""
+        if self._live and not self._quiet:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

@@ -1,0 +1,271 @@
+"""Replay a trace under several policies side by side, each in a process of its own, and keep what was done in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import msgspec
+
+from lab.demand import demand_of
+from lab.figures import VERSION, Demand, Outcome, Report
+from lab.fleet import FleetHost, read_fleet
+from lab.replay import Checkpoint, Replay, heat_width
+from lab.trace import open_trace
+from objects import errors, stored
+from objects.base import Object
+from scheduler.settings import SchedulerSettings
+
+STATE_FOLDER = ".state"
+"""In the folder of the results: what is needed to go on with a replay that was interrupted."""
+HASH_BLOCK = 1 << 20
+
+Progress = Callable[[int, int], None]
+"""Gets the servers that all replays together have had, and will have."""
+
+
+class Question(Object, frozen=True, kw_only=True):
+    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept."""
+
+    trace: str
+    fleet: str
+    ignored: tuple[str, ...] = ()
+    seed: int = 0
+    folder: str | None = None
+
+
+class Policy(Object, frozen=True, kw_only=True):
+    """Settings of the scheduler, under a name."""
+
+    name: str
+    settings: SchedulerSettings
+
+
+class Task(Object, frozen=True, kw_only=True):
+    """One replay, for the process that does it. ``state``: the file of its checkpoints."""
+
+    question: Question
+    policy: Policy
+    demand: Demand
+    fingerprint: str
+    state: str | None
+
+
+class Progressed(Object, frozen=True, kw_only=True, tag=True):
+    """``servers``: of the trace, so far."""
+
+    servers: int
+
+
+class Ended(Object, frozen=True, kw_only=True, tag=True):
+    outcome: Outcome
+
+
+class Failed(Object, frozen=True, kw_only=True, tag=True):
+    """``text``: one sentence that says why."""
+
+    text: str
+
+
+Told = Progressed | Ended | Failed
+
+
+class Kept(Object, frozen=True, kw_only=True):
+    """The file of one replay. ``fingerprint``: of everything that its decisions depend on."""
+
+    fingerprint: str
+    checkpoint: Checkpoint
+    outcome: Outcome | None = None
+
+
+def compare(question: Question, policies: Sequence[Policy], processes: int, progress: Progress) -> Report:
+    """Replay the trace under all policies; ``processes`` at a time.
+
+    With a folder, a second call goes on where the first was interrupted. Raises Invalid for a trace or fleet that cannot be read,
+    and Conflict if the folder holds another replay.
+    """
+    try:
+        trace = open_trace(Path(question.trace), question.ignored)
+        fleet = read_fleet(Path(question.fleet), question.ignored)
+        demand = demand_of(trace, fleet)
+    except MemoryError:
+        raise errors.TooCostly(
+            f"{question.trace}: more servers run at once than this machine has memory for; replay a sample of its projects"
+        ) from None
+    tasks = [_task(question, policy, demand) for policy in policies]
+    outcomes = _Processes(tasks, processes, progress, demand.servers).run()
+    return Report(
+        version=VERSION,
+        trace=Path(question.trace).name,
+        format=trace.kind,
+        ignored=tuple(sorted(set(question.ignored))),
+        fleet=Path(question.fleet).name,
+        fleet_hosts=len(fleet),
+        fleet_cells=len({host.cell for host in fleet}),
+        fleet_vcpus=sum(host.vcpus for host in fleet),
+        fleet_memory_mb=sum(host.memory_mb for host in fleet),
+        hosts_per_line=heat_width(len(fleet)),
+        seed=question.seed,
+        demand=demand,
+        policies=tuple(
+            msgspec.structs.replace(outcome, policy=policy.name, settings=changed(policy.settings))
+            for policy, outcome in zip(policies, outcomes, strict=True)
+        ),
+    )
+
+
+def changed(settings: SchedulerSettings) -> dict[str, object]:
+    """The settings that are not the defaults."""
+    default = SchedulerSettings()
+    return {name: value for name in settings.__struct_fields__ if (value := getattr(settings, name)) != getattr(default, name)}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the file whole or not at all. Raises Invalid if that is not possible."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise errors.Invalid(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _task(question: Question, policy: Policy, demand: Demand) -> Task:
+    """Raises Conflict if the folder holds a replay of something else under this name."""
+    files = (_hash_of(Path(question.trace)), _hash_of(Path(question.fleet)))
+    plain = msgspec.structs.replace(question, trace="", fleet="", folder=None)
+    fingerprint = hashlib.sha256(stored.dump((files, plain, policy.settings, VERSION)).encode()).hexdigest()
+    state = None
+    if question.folder is not None:
+        folder = Path(question.folder) / STATE_FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.Invalid(f"{folder}: cannot be made: {error.strerror}") from None
+        file = folder / f"{policy.name}.json"
+        kept = _kept(file)
+        if kept is not None and kept.fingerprint != fingerprint:
+            raise errors.Conflict(
+                f"{question.folder}: holds a replay of another trace, fleet, seed or configuration under the name {policy.name}; "
+                "name another folder, or remove this one"
+            )
+        state = str(file)
+    return Task(question=question, policy=policy, demand=demand, fingerprint=fingerprint, state=state)
+
+
+def _hash_of(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(HASH_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _kept(file: Path) -> Kept | None:
+    """None if nothing is kept. Raises Invalid for a file that is damaged."""
+    try:
+        return stored.load(file.read_bytes(), Kept)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.Invalid(f"{file}: cannot be read: {error.strerror}") from None
+    except stored.UNREADABLE:
+        raise errors.Invalid(f"{file}: is no checkpoint of this release; remove it to replay from the beginning") from None
+
+
+# -- the processes -----------------------------------------------------------------------------------------------------------
+
+
+class _Processes:
+    """Runs the tasks, some at a time, and gathers what they tell."""
+
+    def __init__(self, tasks: Sequence[Task], processes: int, progress: Progress, servers: int) -> None:
+        self._waiting = list(enumerate(tasks))[::-1]
+        self._processes = processes
+        self._progress = progress
+        self._total = servers * len(tasks)
+        self._done = [0] * len(tasks)
+        self._outcomes: dict[int, Outcome] = {}
+        self._running: dict[Connection, tuple[int, BaseProcess]] = {}
+
+    def run(self) -> list[Outcome]:
+        """Raises what a task failed with. No process is left behind."""
+        context = multiprocessing.get_context("spawn")
+        try:
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < self._processes:
+                    number, task = self._waiting.pop()
+                    mine, theirs = context.Pipe(duplex=False)
+                    process: BaseProcess = context.Process(target=work, args=(stored.dump(task), theirs), daemon=True)
+                    process.start()
+                    theirs.close()
+                    self._running[mine] = number, process
+                for ready in wait(list(self._running)):
+                    self._hear(ready)  # type: ignore[arg-type]  # it was given connections alone
+        finally:
+            for _, process in self._running.values():
+                process.terminate()
+                process.join()
+        return [self._outcomes[number] for number in sorted(self._outcomes)]
+
+    def _hear(self, connection: Connection) -> None:
+        number, process = self._running[connection]
+        try:
+            told: Told = stored.load(connection.recv_bytes(), Told)  # type: ignore[arg-type]  # a union is no type
+        except EOFError:
+            process.join()
+            raise errors.SuperconductorError(
+                f"A replay ended with status {process.exitcode} before its end; with --output, the same command goes on"
+            ) from None
+        if isinstance(told, Failed):
+            raise errors.Invalid(told.text)
+        if isinstance(told, Progressed):
+            self._done[number] = told.servers
+            self._progress(sum(self._done), self._total)
+            return
+        self._outcomes[number] = told.outcome
+        del self._running[connection]
+        connection.close()
+        process.join()
+
+
+def work(text: str, connection: Connection) -> None:
+    """The life of a process: do one task and tell. If nobody listens any more, it ends."""
+
+    def tell(what: Told) -> None:
+        connection.send_bytes(stored.dump(what).encode())
+
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        try:
+            tell(Ended(outcome=_outcome_of(stored.load(text, Task), lambda servers: tell(Progressed(servers=servers)))))
+        except errors.SuperconductorError as error:
+            tell(Failed(text=str(error)))
+        except MemoryError:
+            tell(Failed(text="More servers run at once than this machine has memory for; replay a sample of the trace's projects"))
+
+
+def _outcome_of(task: Task, progress: Callable[[int], None]) -> Outcome:
+    question, file = task.question, None if task.state is None else Path(task.state)
+    kept = None if file is None else _kept(file)
+    if kept is not None and kept.outcome is not None:
+        progress(kept.outcome.servers)
+        return kept.outcome
+
+    def save(checkpoint: Checkpoint, outcome: Outcome | None = None) -> None:
+        if file is not None:
+            write_whole(file, stored.dump(Kept(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
+
+    trace = open_trace(Path(question.trace), question.ignored)
+    fleet: Sequence[FleetHost] = read_fleet(Path(question.fleet), question.ignored)
+    begun = Checkpoint() if kept is None else kept.checkpoint
+    outcome = Replay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save, progress)
+    save(Checkpoint(), outcome)
+    return outcome

@@ -1,0 +1,165 @@
+"""What a trace asks for, and what no policy can avoid to lose.
+
+The bound is one of volume. At any time the servers that run take no more than the fleet has, whatever their places. So the demand
+beyond the capacity is lost at that time, and its integral over the window is lost in all:
+
+    vCPU-days lost >= integral of max(0, vCPUs asked for - vCPUs of the fleet)
+
+Where memory is short, servers must be missing that make up for it. Those with the fewest vCPUs for their memory cost least, taken
+as divisible, so that this too is a bound. The larger of the two counts at each time. Memory-days are bounded alike.
+
+At least so many servers are refused as are needed to fill the gap at its widest, with the largest servers of that time.
+
+Servers larger than every host are in the demand: they are lost whatever the policy, and the bound does not know it if there is room
+by volume.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lab.figures import Bound, Demand
+from lab.fleet import FleetHost
+from lab.trace import DAY_S, Trace
+from objects import errors
+
+Size = tuple[int, int]
+"""vCPUs and MiB."""
+
+
+class _Gap(NamedTuple):
+    """What is missing at one time: amounts per second that are lost, and servers at least."""
+
+    vcpus: float
+    memory_mb: float
+    servers: int
+
+
+NO_GAP = _Gap(0.0, 0.0, 0)
+
+
+class _Volume:
+    """The demand as time goes on."""
+
+    def __init__(self, capacity: Size, begins: float | None) -> None:
+        self._capacity = capacity
+        self.begins = begins
+        self.now = -math.inf
+        self.vcpus = self.memory_mb = 0
+        self.peak_vcpus = self.peak_memory_mb = 0
+        self.vcpu_seconds = self.memory_seconds = 0.0
+        self.lost_vcpu_seconds = self.lost_memory_seconds = 0.0
+        self.rejected = 0
+        self._sizes: Counter[Size] = Counter()
+
+    def advance(self, until: float) -> None:
+        """The demand stays as it is until then."""
+        if self.begins is None:
+            self.begins = until
+        seconds = until - max(self.now, self.begins)
+        self.now = until
+        if seconds <= 0:
+            return
+        self.peak_vcpus, self.peak_memory_mb = max(self.peak_vcpus, self.vcpus), max(self.peak_memory_mb, self.memory_mb)
+        gap = self._gap()
+        self.vcpu_seconds += self.vcpus * seconds
+        self.memory_seconds += self.memory_mb * seconds
+        self.lost_vcpu_seconds += gap.vcpus * seconds
+        self.lost_memory_seconds += gap.memory_mb * seconds
+        self.rejected = max(self.rejected, gap.servers)
+
+    def change(self, size: Size, count: int) -> None:
+        """A server comes or goes."""
+        self.vcpus += size[0] * count
+        self.memory_mb += size[1] * count
+        self._sizes[size] += count
+        if not self._sizes[size]:
+            del self._sizes[size]
+
+    def at_once(self) -> None:
+        """Look at the demand of this moment, also if it does not last: a trace without times has all its servers at its end."""
+        self.peak_vcpus, self.peak_memory_mb = max(self.peak_vcpus, self.vcpus), max(self.peak_memory_mb, self.memory_mb)
+        self.rejected = max(self.rejected, self._gap().servers)
+
+    def _gap(self) -> _Gap:
+        vcpus, memory_mb = self.vcpus - self._capacity[0], self.memory_mb - self._capacity[1]
+        if vcpus <= 0 and memory_mb <= 0:
+            return NO_GAP
+        return _Gap(
+            max(vcpus, self._least(memory_mb, lambda size: size[1], lambda size: size[0]), 0.0),
+            max(memory_mb, self._least(vcpus, lambda size: size[0], lambda size: size[1]), 0.0),
+            max(self._fewest(vcpus, 0), self._fewest(memory_mb, 1)),
+        )
+
+    def _least(self, missing: float, has: Callable[[Size], int], costs: Callable[[Size], int]) -> float:
+        """The least cost of servers that have so much together, taken as divisible."""
+        cost = 0.0
+        for size in sorted((size for size in self._sizes if has(size)), key=lambda size: costs(size) / has(size)):
+            if missing <= 0:
+                break
+            part = min(missing, has(size) * self._sizes[size])
+            cost += part * costs(size) / has(size)
+            missing -= part
+        return cost
+
+    def _fewest(self, missing: float, of: int) -> int:
+        """The fewest servers that have so much together."""
+        servers = 0
+        for size in sorted(self._sizes, key=lambda size: size[of], reverse=True):
+            if missing <= 0:
+                break
+            count = min(self._sizes[size], math.ceil(missing / size[of]))
+            servers += count
+            missing -= count * size[of]
+        return servers
+
+
+def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
+    """Read the whole trace once. Raises Invalid if it cannot be read to its end, or has no servers."""
+    capacity = sum(host.vcpus for host in fleet), sum(host.memory_mb for host in fleet)
+    volume = _Volume(capacity, trace.begins)
+    ends: list[tuple[float, Size]] = []
+    servers = 0
+    for arrival in trace.arrivals():
+        while ends and ends[0][0] <= arrival.start:
+            end, size = heapq.heappop(ends)
+            volume.advance(end)
+            volume.change(size, -1)
+        volume.advance(arrival.start)
+        size = arrival.vcpus, arrival.memory_mb
+        volume.change(size, 1)
+        if arrival.end < math.inf:
+            heapq.heappush(ends, (arrival.end, size))
+        servers += 1
+    if not servers or volume.begins is None:
+        raise errors.Invalid(f"{trace.path}: has no servers; the first line names the columns, and each line after it is a server")
+    volume.at_once()
+    return Demand(
+        servers=servers,
+        begins=volume.begins,
+        ends=max(volume.now, volume.begins),
+        vcpu_days=volume.vcpu_seconds / DAY_S,
+        memory_days=volume.memory_seconds / DAY_S,
+        peak_vcpus=volume.peak_vcpus,
+        peak_memory_mb=volume.peak_memory_mb,
+        bound=_bound(volume, trace.timed, capacity, len(fleet)),
+    )
+
+
+def _bound(volume: _Volume, timed: bool, capacity: Size, hosts: int) -> Bound:
+    needed = [peak * hosts / most for peak, most in zip((volume.peak_vcpus, volume.peak_memory_mb), capacity, strict=True) if most]
+    return Bound(
+        rejected=volume.rejected,
+        vcpu_days_lost=per_cent(volume.lost_vcpu_seconds, volume.vcpu_seconds) if timed else None,
+        memory_days_lost=per_cent(volume.lost_memory_seconds, volume.memory_seconds) if timed else None,
+        hosts=math.ceil(max(needed, default=0.0)),
+    )
+
+
+def per_cent(part: float, whole: float) -> float:
+    """0 of nothing."""
+    return 100.0 * part / whole if whole else 0.0

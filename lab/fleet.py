@@ -1,0 +1,69 @@
+"""Read the hosts that a trace is replayed on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.trace import MIB_PER_GIB, NUMA, check_columns, header_of, lines_of, whole
+from objects import errors
+
+NEEDED = ("vcpus", "memory_mb")
+OPTIONAL = ("host", "count", "disk_gb", "cell", "zone")
+HUAWEI = ("CPU1", "RAM1", "CPU2", "RAM2")
+HOSTS_LIMIT = 1_000_000
+"""Maximum number of hosts of a fleet."""
+
+
+class FleetHost(NamedTuple):
+    """A host, with what servers may claim of it: less what is reserved, with allocation ratios."""
+
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    cell: str = "cell"
+    zone: str | None = None
+
+
+def read_fleet(path: Path, ignored: Collection[str] = ()) -> list[FleetHost]:
+    """All hosts of a file. Raises Invalid, with the line, for a file of another shape, and if a host is named twice."""
+    columns = header_of(path)
+    huawei = columns == HUAWEI
+    places = {} if huawei else check_columns(path, columns, NEEDED, OPTIONAL)
+    hosts: list[FleetHost] = []
+    lines: dict[str, int] = {}
+    for line, values in lines_of(path, columns):
+        try:
+            found = _huawei(values, len(hosts), ignored) if huawei else _plain(values, places, len(hosts))
+        except ValueError as error:
+            raise errors.Invalid(f"{path}, line {line}: {error}") from None
+        for host in found:
+            if lines.setdefault(host.name.lower(), line) != line:
+                raise errors.Invalid(f"{path}, line {line}: host {host.name} is in line {lines[host.name.lower()]}, too")
+        hosts += found
+        if len(hosts) > HOSTS_LIMIT:
+            raise errors.Invalid(f"{path}, line {line}: a fleet has at most {HOSTS_LIMIT} hosts")
+    if not hosts:
+        raise errors.Invalid(f"{path}: has no hosts; one line for each host, or one with its count for hosts that are alike")
+    return hosts
+
+
+def _plain(values: Sequence[str], places: dict[str, int], before: int) -> list[FleetHost]:
+    given = {name: values[place].strip() for name, place in places.items()}
+    name, count = given.get("host") or "", whole(given.get("count") or "1", "count", 1)
+    if count > HOSTS_LIMIT:
+        raise ValueError(f"count: a fleet has at most {HOSTS_LIMIT} hosts")
+    sizes = {what: whole(given.get(what) or "0", what) for what in ("vcpus", "memory_mb", "disk_gb")}
+    host = FleetHost(name, **sizes, cell=given.get("cell") or "cell", zone=given.get("zone") or None)
+    if count == 1:
+        return [host._replace(name=name or f"host-{before}")]
+    return [host._replace(name=f"{name or 'host'}-{before + number}") for number in range(count)]
+
+
+def _huawei(values: Sequence[str], before: int, ignored: Collection[str]) -> list[FleetHost]:
+    if NUMA not in ignored:
+        raise ValueError(f"a host of two NUMA nodes, which a replay does not know; --ignore {NUMA} adds them up")
+    cpu1, ram1, cpu2, ram2 = (whole(value, name) for value, name in zip(values, HUAWEI, strict=True))
+    return [FleetHost(f"host-{before}", cpu1 + cpu2, (ram1 + ram2) * MIB_PER_GIB)]

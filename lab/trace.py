@@ -1,0 +1,251 @@
+"""Read traces: which servers came when, how large they were, and how long they stayed. A trace is read line by line, never whole.
+
+Times are seconds. A reader raises errors.Invalid, with the line, for what it cannot read, and refuses what it cannot honour.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from objects import errors
+from objects.base import INT32_MAX
+from objects.group import GroupPolicy
+
+DAY_S = 86400.0
+PLAIN_NEEDED = ("id", "start", "end", "vcpus", "memory_mb")
+PLAIN_OPTIONAL = ("disk_gb", "project", "zone", "group", "policy")
+AZURE = ("vmId", "tenantId", "cores", "ram", "vmTypeId", "starttime", "endtime")
+HUAWEI = ("flavor_vcpus", "flavor_ram", "numa", "strategy", "group", "domain")
+NUMA, FAULT_DOMAINS = "numa", "fault-domains"
+IGNORABLE = (NUMA, FAULT_DOMAINS)
+"""What a trace may ask for that a replay does not know."""
+MIB_PER_GIB = 1024
+
+
+class Arrival(NamedTuple):
+    """A server that comes. ``end`` is infinite if it outlives the trace. ``policy`` None: it is in no group."""
+
+    line: int
+    name: str
+    start: float
+    end: float
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    project: str = ""
+    zone: str | None = None
+    group: str = ""
+    policy: GroupPolicy | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace in a file. ``begins``: when the measured window begins, in seconds; None: with the first server.
+
+    ``timed``: servers have times. Otherwise they come one a second, in the order of the file, and stay.
+    """
+
+    path: Path
+    kind: str
+    begins: float | None
+    timed: bool
+    _read: Callable[[Sequence[str], int], Arrival]
+    _columns: tuple[str, ...]
+
+    def arrivals(self, skipped: int = 0) -> Iterator[Arrival]:
+        """The servers in the order of their coming, without the first ``skipped``.
+
+        Raises Invalid for a line that cannot be read, and for times that are out of order.
+        """
+        before = -math.inf
+        for number, (line, values) in enumerate(lines_of(self.path, self._columns)):
+            if number < skipped:
+                continue
+            try:
+                arrival = self._read(values, line)
+            except ValueError as error:
+                raise errors.Invalid(f"{self.path}, line {line}: {error}") from None
+            if arrival.start < before:
+                raise errors.Invalid(
+                    f"{self.path}, line {line}: begins before the server of the line before it; sort the trace by its start"
+                )
+            before = arrival.start
+            yield arrival
+
+
+def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
+    """Tell the format of a trace by its first line. ``ignored``: of IGNORABLE, what is to be left out.
+
+    Raises Invalid for a file that cannot be read or has other columns.
+    """
+    columns = header_of(path)
+    if columns == AZURE:
+        return Trace(path, "Azure packing 2020", 0.0, True, _azure, columns)
+    if columns == HUAWEI:
+        return Trace(path, "Huawei topology", None, False, _HuaweiLine(frozenset(ignored)), columns)
+    plain = check_columns(path, columns, PLAIN_NEEDED, PLAIN_OPTIONAL)
+    return Trace(path, "plain", None, True, _PlainLine(plain), columns)
+
+
+# -- files with columns ------------------------------------------------------------------------------------------------------
+
+
+def header_of(path: Path) -> tuple[str, ...]:
+    """The names of the columns. Raises Invalid for a file that is not CSV."""
+    if path.suffix == ".parquet":
+        raise errors.Invalid(f"{path}: Parquet is not read; write the table as CSV first, for example with pandas or DuckDB")
+    for _, values in _rows_of(path):
+        return tuple(value.strip() for value in values)
+    raise errors.Invalid(f"{path}: is empty; the first line names the columns")
+
+
+def check_columns(path: Path, given: tuple[str, ...], needed: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
+    """The place of each column. Raises Invalid if one is missing, unknown or there twice."""
+    missing = [name for name in needed if name not in given]
+    unknown = [name for name in given if name not in (*needed, *optional)]
+    twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
+    for names, what in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
+        if names:
+            known = f"{', '.join(needed)}; optional: {', '.join(optional)}"
+            raise errors.Invalid(f"{path}, line 1: the column {names[0]!r} {what}. Columns: {known}")
+    return {name: place for place, name in enumerate(given)}
+
+
+def lines_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Each line after the first with its number. Raises Invalid if it has another number of values than there are columns."""
+    rows = _rows_of(path)
+    next(rows, None)
+    for line, values in rows:
+        if len(values) != len(columns):
+            raise errors.Invalid(f"{path}, line {line}: has {len(values)} values for {len(columns)} columns")
+        yield line, values
+
+
+def _rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines that are not blank. Raises Invalid for a file that cannot be read as CSV."""
+    line = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for values in reader:
+                line = reader.line_num
+                if values:
+                    yield line, values
+    except OSError as error:
+        raise errors.Invalid(f"{path}: cannot be read: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        what = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise errors.Invalid(f"{path}, line {line + 1}: is not CSV: {what}") from None
+
+
+def whole(text: str, name: str, least: int = 0) -> int:
+    """A whole number, also if written ``8.0``. Raises ValueError for any other."""
+    try:
+        number = int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= INT32_MAX or number != int(number):
+        raise ValueError(f"{name}: {text!r} is not a whole number from {least} to {INT32_MAX}")
+    return int(number)
+
+
+def _time(text: str, name: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number) or number == -math.inf:
+        raise ValueError(f"{name}: {text!r} is not a time")
+    return number
+
+
+def _times(start: str, end: str, names: tuple[str, str], unit: float) -> tuple[float, float]:
+    began, ended = _time(start, names[0]) * unit, _time(end, names[1]) * unit if end else math.inf
+    if began == math.inf:
+        raise ValueError(f"{names[0]}: {start!r} is not a time")
+    if ended < began:
+        raise ValueError(f"{names[1]}: {end} is before {names[0]}, {start}")
+    return began, ended
+
+
+# -- the formats -------------------------------------------------------------------------------------------------------------
+
+
+class _PlainLine:
+    """A line of the plain format, with columns in any order."""
+
+    def __init__(self, places: dict[str, int]) -> None:
+        self._places = places
+
+    def __call__(self, values: Sequence[str], line: int) -> Arrival:
+        at = self._places
+        start, end = _times(values[at["start"]], values[at["end"]], ("start", "end"), 1.0)
+        group, policy = self._group(values)
+        return Arrival(
+            line=line,
+            name=values[at["id"]],
+            start=start,
+            end=end,
+            vcpus=whole(values[at["vcpus"]], "vcpus"),
+            memory_mb=whole(values[at["memory_mb"]], "memory_mb"),
+            disk_gb=whole(self._optional(values, "disk_gb") or "0", "disk_gb"),
+            project=self._optional(values, "project"),
+            zone=self._optional(values, "zone") or None,
+            group=group,
+            policy=policy,
+        )
+
+    def _optional(self, values: Sequence[str], name: str) -> str:
+        place = self._places.get(name)
+        return "" if place is None else values[place]
+
+    def _group(self, values: Sequence[str]) -> tuple[str, GroupPolicy | None]:
+        group, policy = self._optional(values, "group"), self._optional(values, "policy")
+        if bool(group) != bool(policy):
+            raise ValueError("a server has both a group and a policy, or neither")
+        if not group:
+            return "", None
+        if policy not in list(GroupPolicy):
+            raise ValueError(f"policy: {policy!r} is not one of {', '.join(GroupPolicy)}")
+        return group, GroupPolicy(policy)
+
+
+def _azure(values: Sequence[str], line: int) -> Arrival:
+    """Amounts are on the trace's own scale: a fleet file has to use it, too."""
+    name, tenant, cores, ram, _, began, ended = values
+    start, end = _times(began, ended, ("starttime", "endtime"), DAY_S)
+    return Arrival(line, name, start, end, whole(cores, "cores"), whole(ram, "ram"), 0, tenant)
+
+
+class _HuaweiLine:
+    """A request of the Huawei set. Its hosts are taken as one node each, and its requests have no times."""
+
+    def __init__(self, ignored: frozenset[str]) -> None:
+        self._ignored = ignored
+
+    def __call__(self, values: Sequence[str], line: int) -> Arrival:
+        vcpus, ram, numa, strategy, group, _ = values
+        self._refuse(NUMA, f"numa {numa}", whole(numa, "numa", 1) > 0)
+        self._refuse(FAULT_DOMAINS, "a fault domain", strategy == "fault_domain")
+        if strategy not in ("", "affinity", "anti-affinity", "fault_domain"):
+            raise ValueError(f"strategy: {strategy!r} is not one of affinity, anti-affinity, fault_domain")
+        policy = GroupPolicy(strategy) if strategy in list(GroupPolicy) else None
+        return Arrival(
+            line=line,
+            name=str(line),
+            start=float(line),
+            end=math.inf,
+            vcpus=whole(vcpus, "flavor_vcpus"),
+            memory_mb=whole(ram, "flavor_ram") * MIB_PER_GIB,
+            group=f"{strategy} {group}" if policy else "",
+            policy=policy,
+        )
+
+    def _refuse(self, name: str, what: str, asked: bool) -> None:
+        if asked and name not in self._ignored:
+            raise ValueError(f"asks for {what}, which a replay does not know; --ignore {name} leaves that out")

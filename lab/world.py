@@ -1,0 +1,144 @@
+"""The fleet of a replay: the scheduler's own host table, and claims in memory."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from lab.fleet import FleetHost
+from lab.trace import Arrival
+from objects.cell import CellMapping, CellState
+from objects.compute_node import ComputeNode
+from objects.flavor import Flavor
+from objects.group import GroupPolicy, ServerGroup
+from objects.inventory import Inventory, Slot
+from objects.spec import RequestSpec
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.plan.members import Members
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
+from scheduler.plan.together import survey
+from scheduler.table.arrays import mixed
+from scheduler.table.host_table import HostTable, ServiceReport
+
+SEED_BITS = 32
+"""Requests of a replay have seeds of their own: the replay's seed, and the number of the request below it."""
+_WORD = (1 << 63) - 1
+
+
+class World:
+    """Hosts that are always up, whose agents run a guest at once and report it."""
+
+    def __init__(self, fleet: Sequence[FleetHost], default_zone: str) -> None:
+        self.table = HostTable(default_zone)
+        names = sorted({host.cell for host in fleet})
+        uuids = {name: f"00000000-0000-0000-0000-{number:012}" for number, name in enumerate(names)}
+        self.table.set_topology(
+            [
+                CellMapping(uuid=uuid, name=name, database_url="", transport_url="", state=CellState.ENABLED)
+                for name, uuid in uuids.items()
+            ],
+            {host.name: uuids[host.cell] for host in fleet},
+            {host.name: host.zone for host in fleet if host.zone is not None},
+        )
+        self._ledger = [
+            Inventory(
+                id=number + 1,
+                host=host.name,
+                node=host.name,
+                cell_uuid=uuids[host.cell],
+                generation=0,
+                cap_vcpus=float(host.vcpus),
+                cap_memory_mb=float(host.memory_mb),
+                cap_disk_gb=float(host.disk_gb),
+            )
+            for number, host in enumerate(fleet)
+        ]
+        self.table.set_inventories(self._ledger, 0.0)
+        for name, uuid in uuids.items():
+            theirs = [host for host in fleet if host.cell == name]
+            self.table.set_nodes(uuid, [_node(host) for host in theirs])
+            self.table.set_services(uuid, [ServiceReport(host.name, math.inf, False, False) for host in theirs])
+        self._flavors: dict[tuple[int, int, int], Flavor] = {}
+        self._hosts_of: dict[str, Counter[str]] = {}
+
+    def flavor(self, arrival: Arrival) -> Flavor:
+        """The size of a server."""
+        size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb
+        known = self._flavors.get(size)
+        if known is None:
+            name = ".".join(map(str, size))
+            known = Flavor(flavor_id=name, name=name, vcpus=size[0], memory_mb=size[1], root_gb=size[2])
+            self._flavors[size] = known
+        return known
+
+    def decide(self, driver: SchedulerDriver, arrival: Arrival, number: int, seed: int) -> tuple[int | None, Survey]:
+        """The row that the driver chooses for the server; None if it fits nowhere. Needs the table's lock."""
+        spec = RequestSpec(
+            batch_id=arrival.name,
+            request_id="",
+            project_id=arrival.project,
+            user_id="",
+            name=arrival.name,
+            flavor=self.flavor(arrival),
+            availability_zone=arrival.zone,
+            group=_group(arrival),
+        )
+        request = Request(
+            spec=spec,
+            vcpus=arrival.vcpus,
+            memory_mb=arrival.memory_mb,
+            disk_gb=arrival.disk_gb,
+            seed=mixed((seed << SEED_BITS) + number) & _WORD,
+            zone=None if arrival.zone is None else self.table.zone_number(arrival.zone),
+            alive_since=arrival.start,
+        )
+        if arrival.policy is not None:
+            request.members = self._members(arrival)
+        found = survey(self.table, driver, request, 1)
+        with self.table.tentative():
+            chosen = driver.place(self.table, request, found, 1)
+        return (chosen[0] if chosen else None), found
+
+    def claim(self, row: int, arrival: Arrival, now: float) -> None:
+        """The server has room on the host of the row."""
+        self._enter(row, now, arrival, 1)
+
+    def release(self, row: int, arrival: Arrival, now: float) -> None:
+        """The server gives its room back."""
+        self._enter(row, now, arrival, -1)
+
+    def _enter(self, row: int, now: float, arrival: Arrival, count: int) -> None:
+        table, before = self.table, self._ledger[row]
+        after = msgspec.structs.replace(
+            before,
+            generation=before.generation + 1,
+            used_vcpus=before.used_vcpus + count * arrival.vcpus,
+            used_memory_mb=before.used_memory_mb + count * arrival.memory_mb,
+            used_disk_gb=before.used_disk_gb + count * arrival.disk_gb,
+            instances=before.instances + count,
+        )
+        self._ledger[row] = after
+        table.guests[row] = after.instances
+        table.set_inventory(after, now)
+        if arrival.group:
+            self._hosts_of.setdefault(arrival.group, Counter())[before.host] += count
+
+    def _members(self, arrival: Arrival) -> Members:
+        """The other members of the server's group."""
+        hosts = self._hosts_of.get(arrival.group, Counter())
+        return Members([Slot(group_uuid=arrival.group, instance_uuid="", host=host) for host in hosts.elements()])
+
+
+def _node(host: FleetHost) -> ComputeNode:
+    return ComputeNode(host=host.name, node=host.name, vcpus=host.vcpus, memory_mb=host.memory_mb, disk_gb=host.disk_gb)
+
+
+def _group(arrival: Arrival) -> ServerGroup | None:
+    policy: GroupPolicy | None = arrival.policy
+    if policy is None:
+        return None
+    return ServerGroup(uuid=arrival.group, name=arrival.group, project_id=arrival.project, policy=policy)
