@@ -19,7 +19,7 @@ _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #222; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } h3 { font-size: 1rem }
 table { border-collapse: collapse; width: 100% } th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #ddd }
-th { vertical-align: bottom; font-weight: 600 } th:first-child, td:first-child, td.text { text-align: left }
+th { vertical-align: bottom; font-weight: 600 } th:first-child, td:first-child, .text { text-align: left }
 tr.bound td { color: #555; font-style: italic } svg { max-width: 100%; height: auto } svg text { font: 11px system-ui, sans-serif }
 .key { margin-right: 1.2rem; white-space: nowrap }
 .key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem }
@@ -38,6 +38,8 @@ HEADINGS = (
     "CPU us per server",
 )
 """Of the table that every form of the results has."""
+TEXTS = ("Filter", "Reason", "Option", "Value")
+"""Headings of columns of text."""
 BOUND = "(lower bound)"
 
 Row = tuple[object, ...]
@@ -116,12 +118,16 @@ def _summary(report: Report) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], *, bound: bool = False) -> str:
-    lines = ['<div class="wide"><table><thead><tr>', *(f"<th>{escape(each)}</th>" for each in headings), "</tr></thead><tbody>"]
+    lines = ['<div class="wide"><table><thead><tr>', *(_heading(each) for each in headings), "</tr></thead><tbody>"]
     for row in rows:
         kind = ' class="bound"' if bound and row[0] == BOUND else ""
         lines.append(f"<tr{kind}>{''.join(_cell(value) for value in row)}</tr>")
     lines.append("</tbody></table></div>")
     return "".join(lines)
+
+
+def _heading(text: str) -> str:
+    return f'<th class="text">{text}</th>' if text in TEXTS else f"<th>{escape(text)}</th>"
 
 
 def _cell(value: object) -> str:

@@ -70,6 +70,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     _multiplier("io_ops", "the number of builds in progress on a host"),
     _multiplier("balance", "an even use of a host's vCPUs, memory and disk"),
+    _multiplier("leftover", "free room whose shape comes near leftover_shape"),
+    cfg.FloatOpt(
+        "leftover_shape",
+        default=_DEFAULT.leftover_shape,
+        min=0.0,
+        mutable=True,
+        help="LeftoverWeigher: the free share of vCPUs that a host should keep for each share of its memory that is free. "
+        "'superconductor lab replay' shows which one fits the servers of a site.",
+    ),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),
     _multiplier("cell_spread", "a cell without other servers of the batch or group"),
     _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),

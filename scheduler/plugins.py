@@ -46,6 +46,7 @@ from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
 from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher, CrossCellWeigher
+from scheduler.weighers.leftover import LeftoverWeigher
 from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
 
 LOG = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ WEIGHERS: Plugins = {
         ServerGroupSoftAntiAffinityWeigher,
         IoOpsWeigher,
         BalanceWeigher,
+        LeftoverWeigher,
         CellCapacityWeigher,
         CellSpreadWeigher,
         CrossCellWeigher,

@@ -79,6 +79,7 @@ OURS_ALONE = {
     "DiskFilter": "Placement, in Nova",
     "TraitsFilter": "Placement, in Nova",
     "BalanceWeigher": "Nova has none",
+    "LeftoverWeigher": "Nova has none",
     "CellCapacityWeigher": "Nova has none",
     "CellSpreadWeigher": "Nova has none",
 }

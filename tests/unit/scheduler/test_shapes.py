@@ -27,7 +27,7 @@ FILTERS = (
     "AggregateInstanceExtraSpecsFilter",
     "AggregateMultiTenancyIsolation",
 )
-WEIGHERS = ("RAMWeigher", "CPUWeigher", "BalanceWeigher", "IoOpsWeigher", "BuildFailureWeigher")
+WEIGHERS = ("RAMWeigher", "CPUWeigher", "BalanceWeigher", "LeftoverWeigher", "IoOpsWeigher", "BuildFailureWeigher")
 HOSTS = 3 * BLOCK + 17
 EVERY_S = 60.0
 """Seconds without a word after which a host is down."""

@@ -17,6 +17,7 @@ from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher
+from scheduler.weighers.leftover import TIGHTNESS, LeftoverWeigher
 from scheduler.weighers.load import IoOpsWeigher
 from tests.support import fleet
 from tests.support.examples import examples
@@ -62,6 +63,36 @@ def test_what_is_left_has_the_shape_of_the_host(
     request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
     raw = BalanceWeigher(SchedulerSettings()).weigh(Hosts(table, request, None, more), request)
     assert raw.tolist() == pytest.approx([reference(host) for host in hosts])
+
+
+@given(HOSTS, SIZES, st.integers(0, 2), st.sampled_from([0.5, 1.0, 1.2]))
+@examples(100)
+def test_the_shape_of_the_room_that_is_left(
+    hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], more: int, shape: float
+) -> None:
+    def reference(host: tuple[int, int, int, int]) -> float | None:
+        *capacities, claimed = host
+        if not all(capacities[:2]):
+            return None  # such a host takes no server
+        vcpus, memory = ((has - claimed - (1 + more) * takes) / has for has, takes in zip(capacities[:2], size[:2], strict=True))
+        return -abs(vcpus - shape * memory) - TIGHTNESS * (vcpus + memory)
+
+    table = fleet_of(hosts)
+    request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
+    raw = LeftoverWeigher(SchedulerSettings(leftover_shape=shape)).weigh(Hosts(table, request, None, more), request)
+    assert np.isfinite(raw).all()
+    for found, expected in zip(raw.tolist(), map(reference, hosts), strict=True):
+        assert expected is None or found == pytest.approx(expected)
+
+
+def test_servers_that_need_both_go_together() -> None:
+    """A host that is full of vCPUs keeps memory that nobody can use, so the second server goes where it evens that out."""
+    table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 0)])
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0))
+    much_memory, many_vcpus = (fleet.request(fleet.spec(fleet.flavor(*size, 0)), table) for size in ((1, 4096), (4, 1024)))
+    table.take(0, much_memory.vcpus, much_memory.memory_mb, 0)
+    assert int(weigher.weigh(Hosts(table, many_vcpus), many_vcpus).argmax()) == 0
+    assert int(weigher.weigh(Hosts(table, much_memory), much_memory).argmax()) == 1
 
 
 @given(HOSTS)

@@ -1,0 +1,86 @@
+"""What a replay costs, and what LeftoverWeigher adds to a decision.
+
+``python bench/lab.py`` makes a trace of 52,000 servers and replays it on as many hosts as are nearly full at its peak, with the
+default weighers and with LeftoverWeigher beside them. ``--trace FILE --fleet FILE`` replays those instead. Then it decides for
+fleets of 1,000 and 10,000 hosts as ``bench/_fleet.py`` makes them, by turns with the weigher and without. ``--smoke`` takes a
+moment.
+
+Seconds and microseconds are the processor's, of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
+sys.path.remove(str(Path(__file__).parent))  # this file is no room of the product, and has the name of one
+
+from bench._fleet import Fleet
+from bench.decisions import FILTERS, decide, plain
+from lab.demand import demand_of
+from lab.fleet import read_fleet
+from lab.replay import Checkpoint, Replay
+from lab.trace import open_trace
+from scheduler.plugins import load_driver
+from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from tests.support.traces import made_fleet, made_trace
+
+SERVERS, HOSTS = 52_000, 60
+"""Of the trace that is made."""
+KINDS = {"default weighers": DEFAULT_WEIGHERS, "and LeftoverWeigher": (*DEFAULT_WEIGHERS, "LeftoverWeigher")}
+
+
+def replays(trace_path: Path, fleet_path: Path) -> None:
+    """A line for each policy."""
+    trace, fleet = open_trace(trace_path), read_fleet(fleet_path)
+    demand = demand_of(trace, fleet)
+    print(f"replay of {demand.servers:,} servers on {len(fleet):,} hosts; by volume the peak needs {demand.bound.hosts:,}")
+    print(f"{'':22} {'CPU s':>8} {'us a server':>12} {'rejected':>9} {'core-days lost':>15}")
+    for name, weighers in KINDS.items():
+        replay = Replay(trace, fleet, demand, SchedulerSettings(enabled_weighers=weighers), 0, Checkpoint())
+        found = replay.run(lambda checkpoint: None, lambda servers: None)
+        lost = f"{found.vcpu_days_lost:.2f} %" if found.vcpu_days_lost is not None else "-"
+        print(
+            f"{name:22} {found.cpu_us * found.servers / 1e6:>8.2f} {found.cpu_us:>12.1f} {found.rejected:>9,} {lost:>15}",
+            flush=True,
+        )
+
+
+def decisions(hosts: int, count: int) -> None:
+    """Medians of decisions with each kind of weighers, by turns on one fleet."""
+    fleet = Fleet(hosts)
+    drivers = {name: load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=them)) for name, them in KINDS.items()}
+    took: dict[str, list[float]] = {name: [] for name in drivers}
+    for number in range(count):
+        if number % 500 == 0:
+            for cell in fleet.cells:
+                fleet.hear(cell)
+        for name, driver in drivers.items():
+            asked, slots = plain(fleet)
+            took[name].append(decide(fleet, driver, asked, slots)[1])
+    plainly, with_it = (statistics.median(each) * 1e6 for each in took.values())
+    print(f"a decision on {hosts:,} hosts: {plainly:.0f} us, with LeftoverWeigher {with_it:.0f} us: {with_it / plainly:.2f} times")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a small trace and fleet: does it still work?")
+    parser.add_argument("--trace", type=Path, help="a trace of a format that the lab reads")
+    parser.add_argument("--fleet", type=Path, help="its fleet")
+    parser.add_argument("--decisions", type=int, default=2000, help="of each kind")
+    given = parser.parse_args()
+    if (given.trace is None) != (given.fleet is None):
+        parser.error("--trace and --fleet go together")
+    with tempfile.TemporaryDirectory() as folder:
+        trace = given.trace or made_trace(Path(folder) / "trace.csv", 500 if given.smoke else SERVERS)
+        replays(trace, given.fleet or made_fleet(Path(folder) / "fleet.csv", HOSTS))
+    for hosts in (300,) if given.smoke else (1_000, 10_000):
+        decisions(hosts, 30 if given.smoke else given.decisions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Traces and fleets are read as they are documented, and everything else is refused with the line."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from lab.demand import demand_of
+from lab.fleet import FleetHost, read_fleet
+from lab.trace import FAULT_DOMAINS, NUMA, Arrival, open_trace
+from objects import errors
+from objects.group import GroupPolicy
+from tests.support.traces import HEADER, write_lines
+
+AZURE = "vmId,tenantId,cores,ram,vmTypeId,starttime,endtime"
+HUAWEI = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
+
+
+def arrivals(path: Path, ignored: tuple[str, ...] = ()) -> list[Arrival]:
+    return list(open_trace(path, ignored).arrivals())
+
+
+def test_a_plain_trace_may_have_all_columns_in_any_order(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "trace.csv",
+        "policy,group,zone,project,disk_gb,memory_mb,vcpus,end,start,id",
+        ["anti-affinity,g,north,p,10,2048,2,7.5,5,a", ",,,,,4096,4.0,,6,b"],
+    )
+    assert arrivals(path) == [
+        Arrival(2, "a", 5.0, 7.5, 2, 2048, 10, "p", "north", "g", GroupPolicy.ANTI_AFFINITY),
+        Arrival(3, "b", 6.0, math.inf, 4, 4096),
+    ]
+
+
+def test_azure_days_are_seconds_here(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "trace.csv", AZURE, ["1,t,200.0,28.0,0,-2.0,inf", "2,t,100.0,14.0,1,0.5,1.5"])
+    assert open_trace(path).begins == 0.0
+    assert arrivals(path) == [
+        Arrival(2, "1", -172800.0, math.inf, 200, 28, 0, "t"),
+        Arrival(3, "2", 43200.0, 129600.0, 100, 14, 0, "t"),
+    ]
+
+
+def test_huawei_requests_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,1,affinity,3,", "4,8,2,,,", "4,8,2,fault_domain,3,1"])
+    found = arrivals(path, (NUMA, FAULT_DOMAINS))
+    assert [(each.vcpus, each.memory_mb, each.group, each.policy) for each in found] == [
+        (8, 16384, "affinity 3", GroupPolicy.AFFINITY),
+        (4, 8192, "", None),
+        (4, 8192, "", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "ignored", "text"),
+    [("8,16,2,,,", (), "--ignore numa"), ("8,16,1,fault_domain,0,1", (NUMA,), "--ignore fault-domains")],
+)
+def test_what_a_replay_does_not_know_is_refused(tmp_path: Path, line: str, ignored: tuple[str, ...], text: str) -> None:
+    path = write_lines(tmp_path / "trace.csv", HUAWEI, [line])
+    with pytest.raises(errors.Invalid, match=f"line 2: .*{text}"):
+        arrivals(path, ignored)
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "text"),
+    [
+        (HEADER, ["a,5,6,1,1", "b,4,6,1,1"], "line 3: begins before"),
+        (HEADER, ["a,0,1,1,1", "b,0,1,1"], "line 3: has 4 values for 5 columns"),
+        (HEADER, ["a,0,1,1,1,1"], "line 2: has 6 values"),
+        (HEADER, ["a,0,1,half,1"], "line 2: vcpus: 'half' is not a whole number"),
+        (HEADER, ["a,0,1,0.5,1"], "line 2: vcpus: '0.5' is not a whole number"),
+        (HEADER, ["a,0,1,-1,1"], "line 2: vcpus: '-1' is not a whole number"),
+        (HEADER, ["a,0,1,nan,1"], "line 2: vcpus: 'nan' is not a whole number"),
+        (HEADER, ["a,0,1,inf,1"], "line 2: vcpus: 'inf' is not a whole number"),
+        (HEADER, ["a,0,1,99999999999,1"], "line 2: vcpus: '99999999999' is not a whole number"),
+        (HEADER, ["a,nan,1,1,1"], "line 2: start: 'nan' is not a time"),
+        (HEADER, ["a,inf,inf,1,1"], "line 2: start: 'inf' is not a time"),
+        (HEADER, ["a,,1,1,1"], "line 2: start: '' is not a time"),
+        (HEADER, ["a,noon,1,1,1"], "line 2: start: 'noon' is not a time"),
+        (HEADER, ["a,2,1,1,1"], "line 2: end: 1 is before start, 2"),
+        (HEADER, ['a,0,1,"1,1'], "line 2: is not CSV"),
+        (HEADER, [], "has no servers"),
+        (f"{HEADER},colour", ["a,0,1,1,1,red"], "line 1: the column 'colour' is unknown. Columns: id, start"),
+        ("id,start,end,vcpus", ["a,0,1,1"], "line 1: the column 'memory_mb' is missing"),
+        (f"{HEADER},id", ["a,0,1,1,1,a"], "line 1: the column 'id' is there twice"),
+        (f"{HEADER},group,policy", ["a,0,1,1,1,g,"], "line 2: a server has both a group and a policy"),
+        (f"{HEADER},group,policy", ["a,0,1,1,1,g,near"], "line 2: policy: 'near' is not one of affinity"),
+        (HUAWEI, ["8,16,1,near,1,"], "line 2: strategy: 'near' is not one of"),
+    ],
+)
+def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
+    path = write_lines(tmp_path / "trace.csv", header, lines)
+    with pytest.raises(errors.Invalid) as refused:
+        demand_of(open_trace(path, (NUMA,)), [FleetHost("h", 8, 8)])
+    assert text in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(("content", "text"), [(b"", "is empty"), (b"\xff\xfe\x00", "is not UTF-8 text")])
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes, text: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(content)
+    with pytest.raises(errors.Invalid, match=text):
+        open_trace(path)
+
+
+def test_a_file_that_is_not_there_and_parquet_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.Invalid, match="cannot be read: No such file"):
+        open_trace(tmp_path / "none.csv")
+    with pytest.raises(errors.Invalid, match="write the table as CSV first"):
+        open_trace(tmp_path / "trace.parquet")
+
+
+def test_a_fleet_has_a_line_for_each_host_or_a_count(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "fleet.csv", "host,count,vcpus,memory_mb,disk_gb,cell,zone", ["a,,8,64,10,west,north", "b,2,4,32,,,"]
+    )
+    assert read_fleet(path) == [
+        FleetHost("a", 8, 64, 10, "west", "north"),
+        FleetHost("b-1", 4, 32),
+        FleetHost("b-2", 4, 32),
+    ]
+
+
+def test_nodes_of_a_huawei_host_are_added_up_if_that_is_asked_for(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "fleet.csv", "CPU1,RAM1,CPU2,RAM2", ["16,32,32,64"])
+    assert read_fleet(path, (NUMA,)) == [FleetHost("host-0", 48, 96 * 1024)]
+    with pytest.raises(errors.Invalid, match=r"line 2: .*--ignore numa"):
+        read_fleet(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "text"),
+    [
+        ("vcpus", ["8"], "line 1: the column 'memory_mb' is missing"),
+        ("cpus,memory_mb", ["8,8"], "line 1: the column 'vcpus' is missing"),
+        ("vcpus,memory_mb,rack", ["8,8,1"], "line 1: the column 'rack' is unknown"),
+        ("vcpus,memory_mb", ["8"], "line 2: has 1 values for 2 columns"),
+        ("vcpus,memory_mb", ["8,many"], "line 2: memory_mb: 'many' is not a whole number"),
+        ("vcpus,memory_mb,count", ["8,8,0"], "line 2: count: '0' is not a whole number from 1"),
+        ("vcpus,memory_mb,count", ["8,8,2000000"], "line 2: count: a fleet has at most 1000000 hosts"),
+        ("host,vcpus,memory_mb", ["a,8,8", "A,8,8"], "line 3: host A is in line 2, too"),
+        ("vcpus,memory_mb", [], "has no hosts"),
+    ],
+)
+def test_a_fleet_of_another_shape_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
+    path = write_lines(tmp_path / "fleet.csv", header, lines)
+    with pytest.raises(errors.Invalid) as refused:
+        read_fleet(path)
+    assert text in str(refused.value)
