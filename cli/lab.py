@@ -18,7 +18,7 @@ from objects import errors
 
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
     from lab.compare import Policy
-    from lab.figures import Report
+    from lab.figures import ReplayReport
 
 DEFAULT_NAME = "default"
 BAR_WIDTH = 30
@@ -102,7 +102,7 @@ def policies_of(paths: Sequence[str]) -> list[Policy]:
     return list(found.values())
 
 
-def write_results(folder: Path, report: Report) -> None:
+def write_results(folder: Path, report: ReplayReport) -> None:
     """Write the three forms of the results, each whole or not at all."""
     from lab.compare import write_whole
     from lab.report import HEADINGS, html, rows_of

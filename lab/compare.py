@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from lab.demand import demand_of
-from lab.figures import VERSION, Demand, Outcome, Report
+from lab.figures import VERSION, Demand, PolicyOutcome, ReplayReport
 from lab.fleet import FleetHost, read_fleet
 from lab.replay import Checkpoint, Replay, heat_width
 from lab.trace import open_trace
@@ -47,7 +47,7 @@ class Policy(Object, frozen=True, kw_only=True):
     settings: SchedulerSettings
 
 
-class Task(Object, frozen=True, kw_only=True):
+class ReplayTask(Object, frozen=True, kw_only=True):
     """One replay, for the process that does it. ``state``: the file of its checkpoints."""
 
     question: Question
@@ -64,7 +64,7 @@ class Progressed(Object, frozen=True, kw_only=True, tag=True):
 
 
 class Ended(Object, frozen=True, kw_only=True, tag=True):
-    outcome: Outcome
+    outcome: PolicyOutcome
 
 
 class Failed(Object, frozen=True, kw_only=True, tag=True):
@@ -76,15 +76,15 @@ class Failed(Object, frozen=True, kw_only=True, tag=True):
 Told = Progressed | Ended | Failed
 
 
-class Kept(Object, frozen=True, kw_only=True):
+class KeptReplay(Object, frozen=True, kw_only=True):
     """The file of one replay. ``fingerprint``: of everything that its decisions depend on."""
 
     fingerprint: str
     checkpoint: Checkpoint
-    outcome: Outcome | None = None
+    outcome: PolicyOutcome | None = None
 
 
-def compare(question: Question, policies: Sequence[Policy], processes: int, progress: Progress) -> Report:
+def compare(question: Question, policies: Sequence[Policy], processes: int, progress: Progress) -> ReplayReport:
     """Replay the trace under all policies; ``processes`` at a time.
 
     With a folder, a second call goes on where the first was interrupted. Raises Invalid for a trace or fleet that cannot be read,
@@ -100,7 +100,7 @@ def compare(question: Question, policies: Sequence[Policy], processes: int, prog
         ) from None
     tasks = [_task(question, policy, demand) for policy in policies]
     outcomes = _Processes(tasks, processes, progress, demand.servers).run()
-    return Report(
+    return ReplayReport(
         version=VERSION,
         trace=Path(question.trace).name,
         format=trace.kind,
@@ -138,7 +138,7 @@ def write_whole(path: Path, text: str) -> None:
         raise errors.Invalid(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _task(question: Question, policy: Policy, demand: Demand) -> Task:
+def _task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
     """Raises Conflict if the folder holds a replay of something else under this name."""
     files = (_hash_of(Path(question.trace)), _hash_of(Path(question.fleet)))
     plain = msgspec.structs.replace(question, trace="", fleet="", folder=None)
@@ -158,7 +158,7 @@ def _task(question: Question, policy: Policy, demand: Demand) -> Task:
                 "name another folder, or remove this one"
             )
         state = str(file)
-    return Task(question=question, policy=policy, demand=demand, fingerprint=fingerprint, state=state)
+    return ReplayTask(question=question, policy=policy, demand=demand, fingerprint=fingerprint, state=state)
 
 
 def _hash_of(path: Path) -> str:
@@ -169,10 +169,10 @@ def _hash_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def _kept(file: Path) -> Kept | None:
+def _kept(file: Path) -> KeptReplay | None:
     """None if nothing is kept. Raises Invalid for a file that is damaged."""
     try:
-        return stored.load(file.read_bytes(), Kept)
+        return stored.load(file.read_bytes(), KeptReplay)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -187,16 +187,16 @@ def _kept(file: Path) -> Kept | None:
 class _Processes:
     """Runs the tasks, some at a time, and gathers what they tell."""
 
-    def __init__(self, tasks: Sequence[Task], processes: int, progress: Progress, servers: int) -> None:
+    def __init__(self, tasks: Sequence[ReplayTask], processes: int, progress: Progress, servers: int) -> None:
         self._waiting = list(enumerate(tasks))[::-1]
         self._processes = processes
         self._progress = progress
         self._total = servers * len(tasks)
         self._done = [0] * len(tasks)
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, PolicyOutcome] = {}
         self._running: dict[Connection, tuple[int, BaseProcess]] = {}
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[PolicyOutcome]:
         """Raises what a task failed with. No process is left behind."""
         context = multiprocessing.get_context("spawn")
         try:
@@ -245,23 +245,23 @@ def work(text: str, connection: Connection) -> None:
 
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         try:
-            tell(Ended(outcome=_outcome_of(stored.load(text, Task), lambda servers: tell(Progressed(servers=servers)))))
+            tell(Ended(outcome=_outcome_of(stored.load(text, ReplayTask), lambda servers: tell(Progressed(servers=servers)))))
         except errors.SuperconductorError as error:
             tell(Failed(text=str(error)))
         except MemoryError:
             tell(Failed(text="More servers run at once than this machine has memory for; replay a sample of the trace's projects"))
 
 
-def _outcome_of(task: Task, progress: Callable[[int], None]) -> Outcome:
+def _outcome_of(task: ReplayTask, progress: Callable[[int], None]) -> PolicyOutcome:
     question, file = task.question, None if task.state is None else Path(task.state)
     kept = None if file is None else _kept(file)
     if kept is not None and kept.outcome is not None:
         progress(kept.outcome.servers)
         return kept.outcome
 
-    def save(checkpoint: Checkpoint, outcome: Outcome | None = None) -> None:
+    def save(checkpoint: Checkpoint, outcome: PolicyOutcome | None = None) -> None:
         if file is not None:
-            write_whole(file, stored.dump(Kept(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
+            write_whole(file, stored.dump(KeptReplay(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
 
     trace = open_trace(Path(question.trace), question.ignored)
     fleet: Sequence[FleetHost] = read_fleet(Path(question.fleet), question.ignored)

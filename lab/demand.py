@@ -10,22 +10,25 @@ as divisible, so that this too is a bound. The larger of the two counts at each 
 
 At least so many servers are refused as are needed to fill the gap at its widest, with the largest servers of that time.
 
-Servers larger than every host are in the demand: they are lost whatever the policy, and the bound does not know it if there is room
-by volume.
+Servers that are larger than every host are lost for certain. They count whole, and are no part of the volume.
+
+Members of an affinity group that outlive the trace run together at its end, on one host. So at least those are refused that are
+left when the smallest members fill the largest host.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from lab.figures import Bound, Demand
+from lab.figures import Demand, LowerBound
 from lab.fleet import FleetHost
-from lab.trace import DAY_S, Trace
+from lab.trace import DAY_S, Arrival, Trace
 from objects import errors
+from objects.group import GroupPolicy
 
 Size = tuple[int, int]
 """vCPUs and MiB."""
@@ -47,6 +50,7 @@ class _Volume:
 
     def __init__(self, capacity: Size, begins: float | None) -> None:
         self._capacity = capacity
+        self._hopeless = [0, 0]  # what servers ask for that are larger than every host
         self.begins = begins
         self.now = -math.inf
         self.vcpus = self.memory_mb = 0
@@ -68,14 +72,17 @@ class _Volume:
         gap = self._gap()
         self.vcpu_seconds += self.vcpus * seconds
         self.memory_seconds += self.memory_mb * seconds
-        self.lost_vcpu_seconds += gap.vcpus * seconds
-        self.lost_memory_seconds += gap.memory_mb * seconds
+        self.lost_vcpu_seconds += (gap.vcpus + self._hopeless[0]) * seconds
+        self.lost_memory_seconds += (gap.memory_mb + self._hopeless[1]) * seconds
         self.rejected = max(self.rejected, gap.servers)
 
-    def change(self, size: Size, count: int) -> None:
-        """A server comes or goes."""
+    def change(self, size: Size, count: int, *, hopeless: bool) -> None:
+        """A server comes or goes. ``hopeless``: it is larger than every host."""
         self.vcpus += size[0] * count
         self.memory_mb += size[1] * count
+        if hopeless:
+            self._hopeless = [self._hopeless[0] + size[0] * count, self._hopeless[1] + size[1] * count]
+            return
         self._sizes[size] += count
         if not self._sizes[size]:
             del self._sizes[size]
@@ -86,7 +93,8 @@ class _Volume:
         self.rejected = max(self.rejected, self._gap().servers)
 
     def _gap(self) -> _Gap:
-        vcpus, memory_mb = self.vcpus - self._capacity[0], self.memory_mb - self._capacity[1]
+        vcpus = self.vcpus - self._hopeless[0] - self._capacity[0]
+        memory_mb = self.memory_mb - self._hopeless[1] - self._capacity[1]
         if vcpus <= 0 and memory_mb <= 0:
             return NO_GAP
         return _Gap(
@@ -118,26 +126,62 @@ class _Volume:
         return servers
 
 
+class _Hosts:
+    """The sizes of the hosts of a fleet."""
+
+    def __init__(self, fleet: Sequence[FleetHost]) -> None:
+        self._sizes = {(host.vcpus, host.memory_mb, host.disk_gb) for host in fleet}
+        self._takes: dict[tuple[int, int, int], bool] = {}
+        self.largest = max(host.vcpus for host in fleet), max(host.memory_mb for host in fleet)
+
+    def take(self, arrival: Arrival) -> bool:
+        """Whether some host that is empty takes the server."""
+        size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb
+        if size not in self._takes:
+            self._takes[size] = any(all(map(int.__le__, size, host)) for host in self._sizes)
+        return self._takes[size]
+
+    def refused_of(self, members: Iterable[Size]) -> int:
+        """How many of these servers must be refused if all are to run on one host, at least."""
+        sizes = list(members)
+        return max(len(sizes) - _most(sorted(size[of] for size in sizes), self.largest[of]) for of in (0, 1))
+
+
+def _most(amounts: Iterable[int], room: int) -> int:
+    """How many of these amounts, the smallest first, fit into the room."""
+    count = 0
+    for amount in amounts:
+        room -= amount
+        if room < 0:
+            break
+        count += 1
+    return count
+
+
 def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
     """Read the whole trace once. Raises Invalid if it cannot be read to its end, or has no servers."""
     capacity = sum(host.vcpus for host in fleet), sum(host.memory_mb for host in fleet)
-    volume = _Volume(capacity, trace.begins)
-    ends: list[tuple[float, Size]] = []
-    servers = 0
+    hosts, volume = _Hosts(fleet), _Volume(capacity, trace.begins)
+    ends: list[tuple[float, Size, bool]] = []
+    together: defaultdict[str, list[Size]] = defaultdict(list)
+    servers = hopeless_servers = 0
     for arrival in trace.arrivals():
         while ends and ends[0][0] <= arrival.start:
-            end, size = heapq.heappop(ends)
+            end, size, hopeless = heapq.heappop(ends)
             volume.advance(end)
-            volume.change(size, -1)
+            volume.change(size, -1, hopeless=hopeless)
         volume.advance(arrival.start)
-        size = arrival.vcpus, arrival.memory_mb
-        volume.change(size, 1)
+        size, hopeless = (arrival.vcpus, arrival.memory_mb), not hosts.take(arrival)
+        volume.change(size, 1, hopeless=hopeless)
+        servers, hopeless_servers = servers + 1, hopeless_servers + hopeless
         if arrival.end < math.inf:
-            heapq.heappush(ends, (arrival.end, size))
-        servers += 1
+            heapq.heappush(ends, (arrival.end, size, hopeless))
+        elif arrival.policy is GroupPolicy.AFFINITY and not hopeless:
+            together[arrival.group].append(size)
     if not servers or volume.begins is None:
         raise errors.Invalid(f"{trace.path}: has no servers; the first line names the columns, and each line after it is a server")
     volume.at_once()
+    of_groups = sum(map(hosts.refused_of, together.values()))
     return Demand(
         servers=servers,
         begins=volume.begins,
@@ -146,14 +190,14 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
         memory_days=volume.memory_seconds / DAY_S,
         peak_vcpus=volume.peak_vcpus,
         peak_memory_mb=volume.peak_memory_mb,
-        bound=_bound(volume, trace.timed, capacity, len(fleet)),
+        bound=_bound(volume, hopeless_servers + max(volume.rejected, of_groups), trace.timed, len(fleet), capacity),
     )
 
 
-def _bound(volume: _Volume, timed: bool, capacity: Size, hosts: int) -> Bound:
+def _bound(volume: _Volume, rejected: int, timed: bool, hosts: int, capacity: Size) -> LowerBound:
     needed = [peak * hosts / most for peak, most in zip((volume.peak_vcpus, volume.peak_memory_mb), capacity, strict=True) if most]
-    return Bound(
-        rejected=volume.rejected,
+    return LowerBound(
+        rejected=rejected,
         vcpu_days_lost=per_cent(volume.lost_vcpu_seconds, volume.vcpu_seconds) if timed else None,
         memory_days_lost=per_cent(volume.lost_memory_seconds, volume.memory_seconds) if timed else None,
         hosts=math.ceil(max(needed, default=0.0)),

@@ -8,7 +8,7 @@ VERSION = 1
 """Of the JSON file."""
 
 
-class Bound(Object, frozen=True, kw_only=True):
+class LowerBound(Object, frozen=True, kw_only=True):
     """What no policy can beat on this fleet, in per cent of what was asked for: see ``lab/demand.py``. None: servers without times.
 
     ``rejected``: servers. ``hosts``: hosts of the fleet's mean size that the demand needs at its peak, by volume.
@@ -30,10 +30,10 @@ class Demand(Object, frozen=True, kw_only=True):
     memory_days: float
     peak_vcpus: int
     peak_memory_mb: int
-    bound: Bound
+    bound: LowerBound
 
 
-class Sample(Object, frozen=True, kw_only=True):
+class FleetSample(Object, frozen=True, kw_only=True):
     """The fleet at one time of the window. Shares are of the fleet's capacity, from 0 to 1.
 
     ``stranded_vcpus``: free vCPUs of hosts whose free share of memory is smaller, beyond that share. The same for memory.
@@ -63,7 +63,7 @@ class Reason(Object, frozen=True, kw_only=True):
     vcpu_days: float
 
 
-class Outcome(Object, frozen=True, kw_only=True):
+class PolicyOutcome(Object, frozen=True, kw_only=True):
     """What one policy made of the trace. Days are of servers that were refused, in the window; per cent of the demand.
 
     Means are over the samples. ``cpu_us``: processor time for each server, with its coming, its decision, its claim and its end.
@@ -83,10 +83,10 @@ class Outcome(Object, frozen=True, kw_only=True):
     cell_imbalance: float
     cpu_us: float
     reasons: tuple[Reason, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[FleetSample, ...]
 
 
-class Report(Object, frozen=True, kw_only=True):
+class ReplayReport(Object, frozen=True, kw_only=True):
     """A whole replay. ``ignored``: what the trace asks for that was left out. ``fleet_*``: sums over all hosts."""
 
     version: int
@@ -101,4 +101,4 @@ class Report(Object, frozen=True, kw_only=True):
     hosts_per_line: int
     seed: int
     demand: Demand
-    policies: tuple[Outcome, ...]
+    policies: tuple[PolicyOutcome, ...]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lab.demand import per_cent
-from lab.figures import Demand, Outcome, Reason, Sample
+from lab.figures import Demand, FleetSample, PolicyOutcome, Reason
 from lab.fleet import FleetHost
 from lab.trace import DAY_S, Arrival, Trace
 from lab.world import World
@@ -75,7 +75,7 @@ class Checkpoint(Object, frozen=True, kw_only=True):
     lost_vcpu_seconds: float = 0.0
     lost_memory_seconds: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[FleetSample, ...] = ()
     cpu_s: float = 0.0
 
 
@@ -116,7 +116,7 @@ class Replay:
             self._keep(placed)
         self._began = time.process_time()
 
-    def run(self, save: Callable[[Checkpoint], None], progress: Callable[[int], None]) -> Outcome:
+    def run(self, save: Callable[[Checkpoint], None], progress: Callable[[int], None]) -> PolicyOutcome:
         """Replay what is left. ``save`` gets each checkpoint, ``progress`` the number of servers so far."""
         with self._table.lock:
             for arrival in self._trace.arrivals(self._servers):
@@ -205,12 +205,12 @@ class Replay:
     def _cpu_s(self) -> float:
         return self._begun.cpu_s + time.process_time() - self._began
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> PolicyOutcome:
         def mean(name: str) -> float:
             return float(np.mean([getattr(each, name) for each in self._samples]))
 
         timed, demand = self._trace.timed, self._demand
-        return Outcome(
+        return PolicyOutcome(
             policy="",
             settings={},
             servers=self._servers,
@@ -241,8 +241,8 @@ def heat_width(hosts: int) -> int:
     return -(-hosts // HEAT_LINES)
 
 
-def sample(world: World, at: float, running: int, rejected: int) -> Sample:
-    """The fleet as it is now. See ``Sample``."""
+def sample(world: World, at: float, running: int, rejected: int) -> FleetSample:
+    """The fleet as it is now. See ``FleetSample``."""
     table = world.table
     size = slice(table.size)
     caps = table.cap_vcpus[size], table.cap_memory_mb[size]
@@ -253,7 +253,7 @@ def sample(world: World, at: float, running: int, rejected: int) -> Sample:
     of_cells = np.bincount(cells, larger) / np.maximum(np.bincount(cells), 1)
     width = heat_width(table.size)
     groups = np.add.reduceat(larger, np.arange(0, table.size, width)) / np.bincount(np.arange(table.size) // width)
-    return Sample(
+    return FleetSample(
         time=at,
         running=running,
         vcpus=ratio(used[0], caps[0]),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from lab.figures import Outcome, Report
+from lab.figures import PolicyOutcome, ReplayReport
 from lab.trace import DAY_S
 
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     dashed: bool = False
 
 
-def rows_of(report: Report) -> list[Row]:
+def rows_of(report: ReplayReport) -> list[Row]:
     """The bound, and then every policy, with as many values as there are HEADINGS. None: not known."""
     bound = report.demand.bound
     rows: list[Row] = [
@@ -79,7 +79,7 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def html(report: Report) -> str:
+def html(report: ReplayReport) -> str:
     """The whole page."""
     parts = [
         "<!DOCTYPE html>",
@@ -105,7 +105,7 @@ def html(report: Report) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _summary(report: Report) -> str:
+def _summary(report: ReplayReport) -> str:
     demand = report.demand
     days = (demand.ends - demand.begins) / DAY_S
     ignored = f" Left out: {', '.join(report.ignored)}." if report.ignored else ""
@@ -141,7 +141,7 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _keys(policies: Sequence[Outcome]) -> str:
+def _keys(policies: Sequence[PolicyOutcome]) -> str:
     keys = "".join(
         f'<span class="key"><i style="background:{_colour(number)}"></i>{escape(each.policy)}</span>'
         for number, each in enumerate(policies)
@@ -152,7 +152,7 @@ def _keys(policies: Sequence[Outcome]) -> str:
 # -- drawings ----------------------------------------------------------------------------------------------------------------
 
 
-def _drawings(report: Report) -> str:
+def _drawings(report: ReplayReport) -> str:
     def lines(name: str, factor: float, *, dashed: bool = False) -> list[Line]:
         begins = report.demand.begins
         return [
@@ -216,7 +216,7 @@ def _axes(top: float) -> str:
     return "".join(lines)
 
 
-def _bars(title: str, report: Report, name: str, bound: float | None) -> str:
+def _bars(title: str, report: ReplayReport, name: str, bound: float | None) -> str:
     """A bar for each policy, and the bound as a line across them."""
     values = [getattr(policy, name) for policy in report.policies]
     if any(value is None for value in values):
@@ -244,7 +244,7 @@ def _figure(title: str, drawn: Sequence[str], height: int) -> str:
     )
 
 
-def _reasons(policies: Sequence[Outcome]) -> str:
+def _reasons(policies: Sequence[PolicyOutcome]) -> str:
     rows: list[Row] = [
         (policy.policy, reason.filter, reason.reason, reason.servers, round(reason.vcpu_days, 2))
         for policy in policies
@@ -253,7 +253,7 @@ def _reasons(policies: Sequence[Outcome]) -> str:
     return _table(("Policy", "Filter", "Reason", "Servers", "Core-days"), rows) if rows else "<p>No server was rejected.</p>"
 
 
-def _heat_note(report: Report) -> str:
+def _heat_note(report: ReplayReport) -> str:
     each = "one host" if report.hosts_per_line == 1 else f"{report.hosts_per_line} hosts"
     scale = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{number * 10} %</span>' for number, colour in enumerate(HEAT)
@@ -262,7 +262,7 @@ def _heat_note(report: Report) -> str:
     return f"<p>{text}</p><p>{scale}</p>"
 
 
-def _heat(report: Report, policy: Outcome) -> str:
+def _heat(report: ReplayReport, policy: PolicyOutcome) -> str:
     """Squares of one colour are one path: that makes the page a tenth as large."""
     lines = len(policy.samples[0].hosts)
     wide, high = WIDTH / len(policy.samples), max(2, min(16, 400 // lines))
@@ -282,7 +282,7 @@ def _level(per_cent: int) -> int:
     return min(max(per_cent, 0) // 10, len(HEAT) - 1)
 
 
-def _settings(policies: Sequence[Outcome]) -> str:
+def _settings(policies: Sequence[PolicyOutcome]) -> str:
     rows: list[Row] = []
     for policy in policies:
         for name, value in policy.settings.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.demand import demand_of
-from lab.figures import Outcome
+from lab.figures import PolicyOutcome
 from lab.fleet import read_fleet
 from lab.replay import Checkpoint, Replay
 from lab.trace import open_trace
@@ -36,7 +36,7 @@ def made_fleet(path: Path, hosts: int) -> Path:
     return write_lines(path, "count,vcpus,memory_mb,cell", [f"{hosts - hosts // 3},32,131072,east", f"{hosts // 3},64,524288,west"])
 
 
-def replayed(trace: Path, fleet: Path, settings: SchedulerSettings | None = None, seed: int = 0) -> Outcome:
+def replayed(trace: Path, fleet: Path, settings: SchedulerSettings | None = None, seed: int = 0) -> PolicyOutcome:
     """The whole replay, in this process."""
     opened, hosts = open_trace(trace), read_fleet(fleet)
     demand = demand_of(opened, hosts)

@@ -59,6 +59,21 @@ def test_servers_that_end_in_the_moment_make_room(tmp_path: Path) -> None:
     assert replayed(trace, fleet).rejected == 0
 
 
+def test_servers_larger_than_every_host_are_lost_and_take_no_volume(tmp_path: Path) -> None:
+    """Of 25 vCPUs, the server of 9 fits on no host, and the others fill both."""
+    found = demanded(tmp_path, "a,0,,9,1", "b,0,,8,1", "c,0,,8,1", f"d,{DAY},,0,0")
+    assert found.bound.vcpu_days_lost == pytest.approx(100 * 9 / 25)
+    assert (found.bound.rejected, found.peak_vcpus) == (1, 25)
+
+
+def test_members_of_an_affinity_group_fill_one_host(tmp_path: Path) -> None:
+    """Three of four members of 2 and 3 vCPUs fit into 8."""
+    members = [f"m{number},0,,{vcpus},1,g,affinity" for number, vcpus in enumerate((3, 2, 3, 2))]
+    others = ["e,0,5,8,1,g,affinity", "f,0,,1,1,h,affinity"]
+    trace = write_lines(tmp_path / "trace.csv", f"{HEADER},group,policy", [*members, *others])
+    assert demand_of(open_trace(trace), FLEET).bound.rejected == 1
+
+
 def test_a_trace_without_times_is_bounded_at_its_end(tmp_path: Path) -> None:
     header = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
     path = write_lines(tmp_path / "trace.csv", header, ["8,0,1,,,"] * 3)

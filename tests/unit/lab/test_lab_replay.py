@@ -9,7 +9,7 @@ import pytest
 
 from lab import replay
 from lab.demand import demand_of
-from lab.figures import Outcome
+from lab.figures import PolicyOutcome
 from lab.fleet import read_fleet
 from lab.replay import Checkpoint, Replay
 from lab.trace import open_trace
@@ -20,7 +20,7 @@ from tests.support.traces import HEADER, made_fleet, made_trace, replayed, write
 SERVERS = 600
 
 
-def timeless(outcome: Outcome) -> Outcome:
+def timeless(outcome: PolicyOutcome) -> PolicyOutcome:
     """Without the time that it took."""
     return msgspec.structs.replace(outcome, cpu_us=0.0)
 
@@ -42,7 +42,7 @@ def test_a_replay_goes_on_from_any_checkpoint(tmp_path: Path, monkeypatch: pytes
     demand = demand_of(trace, fleet)
     saved: list[str] = []
 
-    def run(begun: Checkpoint) -> Outcome:
+    def run(begun: Checkpoint) -> PolicyOutcome:
         made = Replay(trace, fleet, demand, settings, 7, begun)
         return timeless(made.run(lambda checkpoint: saved.append(stored.dump(checkpoint)), lambda servers: None))
 
