@@ -65,6 +65,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("explain", "cli.explain:Explain", "explain why servers were placed where they are, or not at all"),
     ("capacity", "cli.capacity:ShowCapacity", "show how many more servers fit"),
     ("lab replay", "cli.lab:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
+    ("lab tune", "cli.lab:LabTune", "try values of scheduler options on a part of a trace"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.db_restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),

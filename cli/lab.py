@@ -1,10 +1,11 @@
-"""``lab replay``: replay a trace of servers under several configurations, without a deployment."""
+"""``lab``: replay a trace of servers under several configurations, without a deployment."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import io
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -17,11 +18,13 @@ from cli.streams import inner
 from objects import errors
 
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
-    from lab.compare import Policy
+    from lab.compare import Policy, Question
     from lab.figures import ReplayReport
 
 DEFAULT_NAME = "default"
 BAR_WIDTH = 30
+VALUE_LIMIT = 1e9
+"""Of a value to try."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 
@@ -38,31 +41,17 @@ class LabReplay(AdminLister):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        from lab.trace import IGNORABLE
-
-        parser.add_argument("trace", metavar="TRACE", help="CSV of servers, of a format in docs/lab.md")
-        parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV of hosts")
+        add_trace_arguments(parser)
         text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
         parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
-        parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
         parser.add_argument("--output", metavar="FOLDER", help="folder for the report and for checkpoints")
-        text = "replays at a time (default: one for each processor)"
-        parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
-        text = "leave out what the trace or fleet has and a replay does not know; may be repeated"
-        parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from lab.compare import Question, compare
+        from lab.compare import compare
         from lab.report import HEADINGS, rows_of
 
         policies = policies_of(parsed_args.configs)
-        question = Question(
-            trace=parsed_args.trace,
-            fleet=parsed_args.fleet,
-            ignored=tuple(sorted(set(parsed_args.ignored))),
-            seed=parsed_args.seed,
-            folder=parsed_args.output,
-        )
+        question = question_of(parsed_args, parsed_args.output)
         progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
         try:
             report = compare(question, policies, parsed_args.processes, progress.show)
@@ -71,6 +60,103 @@ class LabReplay(AdminLister):
         if parsed_args.output is not None:
             write_results(Path(parsed_args.output), report)
         return HEADINGS, rows_of(report)
+
+
+class LabTune(AdminLister):
+    """Try values of options on the first part of a trace, and show what the best give on the part that was not seen.
+
+    Each combination of the values is replayed once for each seed. 'seen' is the first part; 'unseen' is the rest, which is replayed
+    with the configuration as it is and with the best combination.
+
+    Example:
+      superconductor lab tune trace.csv --fleet fleet.csv --config pack.conf --try leftover_shape=1,1.1,1.2
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_trace_arguments(parser)
+        parser.add_argument("--config", metavar="FILE", help="configuration file whose [scheduler] options are the beginning")
+        text = "a weight multiplier or leftover_shape, and the values to try; may be repeated, for all combinations"
+        parser.add_argument(
+            "--try", dest="tried", metavar="OPTION=VALUE,...", type=values_of, action="append", required=True, help=text
+        )
+        text = "part of the window that is seen, in per cent (default: 50)"
+        parser.add_argument("--part", metavar="PERCENT", type=partial(at_least, 1), default=50, help=text)
+        parser.add_argument("--seeds", metavar="N", type=partial(at_least, 1), default=3, help="seeds of each (default: 3)")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from lab.tune import trials_of, tune
+
+        if parsed_args.part >= 100:
+            raise errors.Invalid("--part: nothing is left that was not seen; name less than 100")
+        tried = dict(parsed_args.tried)
+        if len(tried) < len(parsed_args.tried):
+            raise errors.Invalid("--try: an option is named twice; put all its values into one")
+        [policy] = policies_of([parsed_args.config] if parsed_args.config else [])
+        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
+        try:
+            _, trials = tune(
+                question_of(parsed_args, None),
+                trials_of(policy.settings, tried),
+                parsed_args.part / 100,
+                parsed_args.seeds,
+                parsed_args.processes,
+                progress.show,
+            )
+        finally:
+            progress.end()
+        rows = [
+            (
+                each.name,
+                *(round(number, 3) for number in each.seen),
+                *([None] * 3 if each.unseen is None else (round(number, 3) for number in each.unseen[:3])),
+            )
+            for each in trials
+        ]
+        lost = ("lost %", "least", "most")
+        return ("Settings", *(f"Seen {one}" for one in (*lost, "rejected")), *(f"Unseen {one}" for one in lost)), rows
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is replayed, and how."""
+    from lab.trace import IGNORABLE
+
+    parser.add_argument("trace", metavar="TRACE", help="CSV of servers, of a format in docs/lab.md")
+    parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV of hosts")
+    parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
+    text = "replays at a time (default: one for each processor)"
+    parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
+    text = "leave out what the trace or fleet has and a replay does not know; may be repeated"
+    parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
+
+
+def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question:
+    """What is to be replayed."""
+    from lab.compare import Question
+
+    return Question(
+        trace=parsed_args.trace,
+        fleet=parsed_args.fleet,
+        ignored=tuple(sorted(set(parsed_args.ignored))),
+        seed=parsed_args.seed,
+        folder=folder,
+    )
+
+
+def values_of(text: str) -> tuple[str, tuple[float, ...]]:
+    """``option=1,2.5``, of an option that can be tuned."""
+    from scheduler.settings import SchedulerSettings
+
+    name, _, listed = text.partition("=")
+    known = [field for field in SchedulerSettings.__struct_fields__ if field.endswith("_weight_multiplier")] + ["leftover_shape"]
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"{name[:60]!r} is not one of {', '.join(known)}")
+    try:
+        values = tuple(float(value) for value in listed.split(","))
+    except ValueError:
+        values = (math.nan,)
+    if not all(abs(value) <= VALUE_LIMIT for value in values) or (name == "leftover_shape" and min(values) < 0):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: the values are numbers with commas between them")
+    return name, values
 
 
 def policies_of(paths: Sequence[str]) -> list[Policy]:

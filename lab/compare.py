@@ -17,7 +17,7 @@ from lab.demand import demand_of
 from lab.figures import VERSION, Demand, PolicyOutcome, ReplayReport
 from lab.fleet import FleetHost, read_fleet
 from lab.replay import Checkpoint, Replay, heat_width
-from lab.trace import open_trace
+from lab.trace import Trace, open_trace
 from objects import errors, stored
 from objects.base import Object
 from scheduler.settings import SchedulerSettings
@@ -31,13 +31,23 @@ Progress = Callable[[int, int], None]
 
 
 class Question(Object, frozen=True, kw_only=True):
-    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept."""
+    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept.
+
+    ``begins``, ``until``: of the window, in seconds; None: those of the trace. Servers from before it are placed too.
+    """
 
     trace: str
     fleet: str
     ignored: tuple[str, ...] = ()
     seed: int = 0
     folder: str | None = None
+    begins: float | None = None
+    until: float | None = None
+
+    def open(self) -> tuple[Trace, list[FleetHost]]:
+        """The trace and the fleet. Raises Invalid if they cannot be read."""
+        trace = open_trace(Path(self.trace), self.ignored).within(self.begins, self.until)
+        return trace, read_fleet(Path(self.fleet), self.ignored)
 
 
 class Policy(Object, frozen=True, kw_only=True):
@@ -91,8 +101,7 @@ def compare(question: Question, policies: Sequence[Policy], processes: int, prog
     and Conflict if the folder holds another replay.
     """
     try:
-        trace = open_trace(Path(question.trace), question.ignored)
-        fleet = read_fleet(Path(question.fleet), question.ignored)
+        trace, fleet = question.open()
         demand = demand_of(trace, fleet)
     except MemoryError:
         raise errors.TooCostly(
@@ -263,8 +272,7 @@ def _outcome_of(task: ReplayTask, progress: Callable[[int], None]) -> PolicyOutc
         if file is not None:
             write_whole(file, stored.dump(KeptReplay(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
 
-    trace = open_trace(Path(question.trace), question.ignored)
-    fleet: Sequence[FleetHost] = read_fleet(Path(question.fleet), question.ignored)
+    trace, fleet = question.open()
     begun = Checkpoint() if kept is None else kept.checkpoint
     outcome = Replay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save, progress)
     save(Checkpoint(), outcome)

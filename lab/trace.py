@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ class Arrival(NamedTuple):
 class Trace:
     """A trace in a file. ``begins``: when the measured window begins, in seconds; None: with the first server.
 
+    ``until``: servers that come then or later are left out.
     ``timed``: servers have times. Otherwise they come one a second, in the order of the file, and stay.
     """
 
@@ -56,6 +57,11 @@ class Trace:
     timed: bool
     _read: Callable[[Sequence[str], int], Arrival]
     _columns: tuple[str, ...]
+    until: float = math.inf
+
+    def within(self, begins: float | None, until: float | None) -> Trace:
+        """The same trace with another window. None: that of the trace."""
+        return replace(self, begins=self.begins if begins is None else begins, until=self.until if until is None else until)
 
     def arrivals(self, skipped: int = 0) -> Iterator[Arrival]:
         """The servers in the order of their coming, without the first ``skipped``.
@@ -75,6 +81,8 @@ class Trace:
                     f"{self.path}, line {line}: begins before the server of the line before it; sort the trace by its start"
                 )
             before = arrival.start
+            if arrival.start >= self.until:
+                return
             yield arrival
 
 
