@@ -79,6 +79,15 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="LeftoverWeigher: the free share of vCPUs that a host should keep for each share of its memory that is free. "
         "'superconductor lab replay' shows which one fits the servers of a site.",
     ),
+    cfg.FloatOpt(
+        "leftover_from",
+        default=_DEFAULT.leftover_from,
+        min=0.0,
+        max=1.0,
+        mutable=True,
+        help="LeftoverWeigher: it applies while at least this part of the fleet's vCPUs or memory is used. 0: always. Above 0, "
+        "answers are not kept in fleets of 16,384 hosts or more.",
+    ),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),
     _multiplier("cell_spread", "a cell without other servers of the batch or group"),
     _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),

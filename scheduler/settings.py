@@ -45,6 +45,7 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     balance_weight_multiplier: float = 1.0
     leftover_weight_multiplier: float = 1000.0
     leftover_shape: float = 1.15
+    leftover_from: float = 0.0
     cell_capacity_weight_multiplier: float = 1.0
     cell_spread_weight_multiplier: float = 1.0
     cross_cell_move_weight_multiplier: float = 1000000.0

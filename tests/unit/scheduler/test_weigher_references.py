@@ -80,9 +80,23 @@ def test_the_shape_of_the_room_that_is_left(
     table = fleet_of(hosts)
     request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
     raw = LeftoverWeigher(SchedulerSettings(leftover_shape=shape)).weigh(Hosts(table, request, None, more), request)
+    assert raw is not None
     assert np.isfinite(raw).all()
     for found, expected in zip(raw.tolist(), map(reference, hosts), strict=True):
         assert expected is None or found == pytest.approx(expected)
+
+
+def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
+    table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 2)])
+    request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
+    table.take(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
+    applied = [
+        LeftoverWeigher(SchedulerSettings(leftover_from=share)).weigh(Hosts(table, request), request) is not None
+        for share in (0.0, 0.375, 0.38)
+    ]
+    assert applied == [True, True, False]
+    assert LeftoverWeigher(SchedulerSettings()).reads == ("amounts",)
+    assert LeftoverWeigher(SchedulerSettings(leftover_from=0.1)).reads is None
 
 
 def test_servers_that_need_both_go_together() -> None:
@@ -91,8 +105,10 @@ def test_servers_that_need_both_go_together() -> None:
     weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0))
     much_memory, many_vcpus = (fleet.request(fleet.spec(fleet.flavor(*size, 0)), table) for size in ((1, 4096), (4, 1024)))
     table.take(0, much_memory.vcpus, much_memory.memory_mb, 0)
-    assert int(weigher.weigh(Hosts(table, many_vcpus), many_vcpus).argmax()) == 0
-    assert int(weigher.weigh(Hosts(table, much_memory), much_memory).argmax()) == 1
+    for request, chosen in ((many_vcpus, 0), (much_memory, 1)):
+        raw = weigher.weigh(Hosts(table, request), request)
+        assert raw is not None
+        assert int(raw.argmax()) == chosen
 
 
 @given(HOSTS)
