@@ -8,12 +8,12 @@ import io
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from cli.base import AdminLister, Table, at_least
+from cli.base import AdminLister, Row, Table, at_least
 from cli.streams import inner
 from objects import errors
 
@@ -59,7 +59,7 @@ class LabReplay(AdminLister):
             progress.end()
         if parsed_args.output is not None:
             write_results(Path(parsed_args.output), report)
-        return HEADINGS, rows_of(report)
+        return HEADINGS, shown(rows_of(report), parsed_args.formatter)
 
 
 class LabTune(AdminLister):
@@ -113,7 +113,13 @@ class LabTune(AdminLister):
             for each in trials
         ]
         lost = ("lost %", "least", "most")
-        return ("Settings", *(f"Seen {one}" for one in (*lost, "rejected")), *(f"Unseen {one}" for one in lost)), rows
+        headings = ("Settings", *(f"Seen {one}" for one in (*lost, "rejected")), *(f"Unseen {one}" for one in lost))
+        return headings, shown(rows, parsed_args.formatter)
+
+
+def shown(rows: Iterable[Row], formatter: str) -> list[Row]:
+    """The rows as a person reads them: a dash for what is not known. Other formats have their own word for that."""
+    return [tuple("-" if value is None and formatter == "table" else value for value in row) for row in rows]
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
