@@ -29,7 +29,7 @@ from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from tests.support.traces import made_fleet, made_trace
 
-SERVERS, HOSTS = 52_000, 60
+SERVERS, HOSTS = 52_000, 270
 """Of the trace that is made."""
 KINDS = {"default weighers": DEFAULT_WEIGHERS, "and LeftoverWeigher": (*DEFAULT_WEIGHERS, "LeftoverWeigher")}
 
