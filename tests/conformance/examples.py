@@ -166,12 +166,15 @@ def _seconds(asking: Asking, first: str, collection: str) -> tuple[str, ...]:
 
 
 NOT_REACHED = {
+    Route("GET", "/os-hosts/{}/reboot"): "never done here",
+    Route("GET", "/os-hosts/{}/shutdown"): "never done here",
+    Route("GET", "/os-hosts/{}/startup"): "never done here",
     Route("GET", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("DELETE", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("POST", "/servers/{}/migrations/{}/action", "force_complete"): "needs a live migration under way",
     Route("DELETE", "/os-services/{}"): "needs a service that has ended",
     Route("GET", "/servers/{}/os-volume_attachments/{}"): "needs a volume",
-    Route("POST", "/servers/{}/action", "os-resetState"): "needs a task that has failed",
+    Route("POST", "/servers/{}/action", "os-resetState"): "needs a server that may be in ERROR",
     Route("POST", "/servers/{}/action", "shelveOffload"): "needs a shelved server that is still on its host",
     Route("POST", "/servers/{}/action", "os-getVNCConsole"): "needs guests with a screen",
     Route("POST", "/servers/{}/action", "os-getSPICEConsole"): "needs guests with SPICE",

@@ -72,7 +72,6 @@ SOONEST = {
     World("shelve+unshelve", ONE, 0, operations=2, bodies=3): ("snapshot-first", "snapshot-off", "snapshot-kept"),
     World("stop+start", ONE, 0, operations=2, bodies=1): ("ask-number",),
     World("stop+start", ONE, 1, operations=2, bodies=1): ("done-number", "begin"),
-    World("stop+fail", ONE, 1, operations=2, bodies=1): ("fail-waits",),
     World("reboot", ONE, 1, bodies=1): ("begin-over", "resume-failed"),
     World("reboot", ONE, 2, bodies=1): ("reboot-once",),
     World("evacuate", TWO, 1): ("hold-row", "keys-stay"),
