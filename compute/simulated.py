@@ -28,7 +28,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
-from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, NicDiagnostics
+from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, DiskDiagnostics, NicDiagnostics
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, Power, SendTarget
 
@@ -222,6 +222,7 @@ class SimulatedDriver:
             hypervisor="simulated",
             memory_mb=guest.memory_mb,
             cpus=tuple(CpuDiagnostics(id=number) for number in range(guest.vcpus)),
+            disks=(DiskDiagnostics(device="vda"),),
             nics=tuple(NicDiagnostics(mac_address=mac) for mac in guest.macs),
         )
 

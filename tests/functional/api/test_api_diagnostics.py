@@ -103,10 +103,12 @@ def test_a_simulated_host_says_what_it_knows(front: Front, server: str, driver: 
         "hypervisor_os": None,
         "config_drive": False,
         "num_cpus": 2,
-        "num_disks": None,
+        "num_disks": 1,
         "num_nics": 0,
         "cpu_details": [{"id": 0, "time": None, "utilisation": None}, {"id": 1, "time": None, "utilisation": None}],
-        "disk_details": [],
+        "disk_details": [
+            dict.fromkeys(("read_bytes", "read_requests", "write_bytes", "write_requests", "errors_count")),
+        ],
         "nic_details": [],
         "memory_details": {"maximum": 512, "used": None},
     }
