@@ -28,6 +28,7 @@ from api.guest_asker import GuestAsker
 from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
+from api.image_actions import ImageActions
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
@@ -112,7 +113,9 @@ def make_app(
     console_actions = (*ConsoleActions(guests).actions(), *remote_consoles.actions())
     actions = Actions(settings, finder)
     operation_actions = OperationActions(operations, finder, watch, boot_secrets).actions()
-    every = (*Locks(edits).actions(), *operation_actions, *console_actions)
+    store = open_store(settings.images_folder)
+    image_actions = ImageActions(operations, finder, store).actions()
+    every = (*Locks(edits).actions(), *operation_actions, *image_actions, *console_actions)
     server_actions = ServerActions(settings, every)
 
     paths = Paths()
@@ -139,11 +142,11 @@ def make_app(
     add("/v2.1/images", NoImages(), get=may.IMAGES)
     add("/v2.1/images/detail", NoImages(), get=may.IMAGES)
     add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
-    images = StoreImages(open_store(settings.images_folder), settings.max_limit)
+    images = StoreImages(store, database, settings.max_limit)
     add("/image", ImageVersions(), get=PUBLIC)
     add("/image/v2", ImageVersions(), get=PUBLIC)
     add("/image/v2/images", images, get=may.IMAGE_LIST)
-    add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW)
+    add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, delete=may.IMAGE_DELETE)
     add("/network", NetworkVersions(), get=PUBLIC)
     add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
     network_resources = NetworkResources(settings, database, catalog)

@@ -45,6 +45,7 @@ class Since(enum.Enum):
     IMAGE_LIMITS_GONE = (2, 39)
     USAGE_PAGES = (2, 40)
     AGGREGATE_UUIDS = (2, 41)
+    IMAGE_IDS = (2, 45)  # of images of servers are in the body, not in a header
     FLAVOR_EMBEDDED = (2, 47)
     STANDARD_DIAGNOSTICS = (2, 48)  # one form for all hypervisors
     NETWORK_CLASSES_GONE = (2, 50)  # the same in quota classes, which show server groups from then on

@@ -90,7 +90,7 @@ class Operations:
         destination_cell = self._cell_of(args.host)
         if kind is OperationKind.EVACUATE:
             self._refuse_unless_dead(server)
-        is_long = kind.moves or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
+        is_long = kind.moves or kind.makes_image or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
         now = self._database.now()
         operation_uuid = str(uuid.uuid4())
@@ -104,7 +104,7 @@ class Operations:
             deadline=now + patience,
             args=args,
             body_uuid=server.body_uuid,  # whose host was judged
-            overrides_lock=call.may(policies.IGNORE_LOCK),
+            overrides_lock=kind.makes_image or call.may(policies.IGNORE_LOCK),  # an image changes nothing of the server
             flavor=flavor,
             twin_uuid=str(uuid.uuid4()) if kind.moves else None,
             # so that the request ID leads to the decision, as that of a boot does
@@ -147,6 +147,12 @@ class Operations:
             self._server(call, server_id)
             raise errors.Conflict(f"Cannot 'shelve' instance {server_id}: {NOT_CONFIGURED}")
         self.accept(call, server_id, OperationKind.SHELVE)
+
+    def make_image(self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs) -> Operation:
+        """An image of the server, under the UUID of the operation. Raises errors.Conflict if nobody could store that."""
+        if not self._settings.images_folder:
+            raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {NOT_CONFIGURED}")
+        return self.accept(call, server_id, kind, args)
 
     def offload(self, call: Call, server_id: str) -> None:
         """The shelved server leaves its host now. Raises errors.Conflict if it is not shelved on a host."""

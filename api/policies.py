@@ -96,6 +96,8 @@ SHELVE = "os_compute_api:os-shelve:shelve"
 SHELVE_OFFLOAD = "os_compute_api:os-shelve:shelve_offload"
 UNSHELVE = "os_compute_api:os-shelve:unshelve"
 UNSHELVE_TO_HOST = UNSHELVE + "_to_host"
+CREATE_IMAGE = SERVERS + "create_image"
+CREATE_BACKUP = "os_compute_api:os-create-backup"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
 LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
@@ -197,6 +199,7 @@ TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
+IMAGE_DELETE = IMAGES + ":delete"
 NETWORK_SERVICE_LIST = "superconductor:networks:list"
 NETWORK_SERVICE_SHOW = "superconductor:networks:show"
 EXPLAIN = "superconductor:explanation:show"
@@ -300,6 +303,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (SHELVE_OFFLOAD, ADMIN, "Let a shelved server leave its host.", "shelveOffload"),
             (UNSHELVE, MEMBER, "Unshelve a server.", "unshelve"),
             (UNSHELVE_TO_HOST, ADMIN, "Unshelve a server to a certain host.", "unshelve"),
+            (CREATE_IMAGE, MEMBER, "Make an image of a server.", "createImage"),
+            (CREATE_BACKUP, MEMBER, "Make a backup of a server, and remove older ones.", "createBackup"),
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
@@ -430,6 +435,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
     _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),
+    _of(IMAGE_DELETE, MEMBER, "Delete an image that was made of a server.", "DELETE /image/v2/images/{id}"),
     _of(
         NETWORK_SERVICE_LIST,
         READER,

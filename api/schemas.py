@@ -527,6 +527,19 @@ UNSHELVE: tuple[tuple[Version, Schema], ...] = (
         _object({"availability_zone": _NAME | {"type": ["string", "null"]}, "host": _HOST}) | {"type": ["object", "null"]},
     ),
 )
+_IMAGE: dict[str, Schema] = {"name": _NAME, "metadata": _METADATA}
+CREATE_IMAGE = _versions(((2, 1), _IMAGE), required=["name"])
+CREATE_BACKUP = _versions(
+    (
+        (2, 1),
+        _IMAGE
+        | {
+            "backup_type": {"type": "string", "minLength": 1, "maxLength": 255, "format": "printable"},
+            "rotation": {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 0, "maximum": INT32_MAX},
+        },
+    ),
+    required=["name", "backup_type", "rotation"],
+)
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {
     "imageRef": _UUID,

@@ -49,6 +49,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server resume", "cli.server_operate:ServerResume", "let suspended servers run again"),
     ("server shelve", "cli.server_operate:ServerShelve", "keep servers in the image store, on no host"),
     ("server unshelve", "cli.server_operate:ServerUnshelve", "bring shelved servers back"),
+    ("server image create", "cli.server_image:ServerImageCreate", "make images of servers"),
+    ("server backup create", "cli.server_image:ServerBackupCreate", "make backups of servers, and remove older ones"),
     ("server rebuild", "cli.server_operate:ServerRebuild", "give servers new disks from an image"),
     ("server resize", "cli.server_operate:ServerResize", "give servers another flavor; confirm or revert that"),
     ("server migrate", "cli.server_operate:ServerMigrate", "move servers to other hosts"),

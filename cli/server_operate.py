@@ -18,7 +18,7 @@ CROSS_CELL = "superconductor:cross_cell"
 VERIFY = "superconductor:verify"
 
 
-class _Action(HttpCommand):
+class ActionCommand(HttpCommand):
     """An action on each of the servers named. One that is refused does not keep the others from it."""
 
     action = ""
@@ -71,7 +71,7 @@ def _failure(client: ApiClient, uuid: str) -> str:
     return newest["message"] or ""
 
 
-class ServerStart(_Action):
+class ServerStart(ActionCommand):
     """Start servers that are stopped.
 
     Example: superconductor server start web-1 --wait
@@ -80,7 +80,7 @@ class ServerStart(_Action):
     action = "os-start"
 
 
-class ServerStop(_Action):
+class ServerStop(ActionCommand):
     """Stop servers: their systems are asked to shut down.
 
     Example: superconductor server stop web-1 --wait
@@ -89,7 +89,7 @@ class ServerStop(_Action):
     action = "os-stop"
 
 
-class ServerPause(_Action):
+class ServerPause(ActionCommand):
     """Pause servers: they keep their memory and do not run.
 
     Example: superconductor server pause web-1
@@ -98,7 +98,7 @@ class ServerPause(_Action):
     action = "pause"
 
 
-class ServerUnpause(_Action):
+class ServerUnpause(ActionCommand):
     """Let paused servers run again.
 
     Example: superconductor server unpause web-1
@@ -107,7 +107,7 @@ class ServerUnpause(_Action):
     action = "unpause"
 
 
-class ServerSuspend(_Action):
+class ServerSuspend(ActionCommand):
     """Suspend servers: their memory goes to disk.
 
     Example: superconductor server suspend web-1
@@ -116,7 +116,7 @@ class ServerSuspend(_Action):
     action = "suspend"
 
 
-class ServerResume(_Action):
+class ServerResume(ActionCommand):
     """Let suspended servers run again.
 
     Example: superconductor server resume web-1
@@ -125,7 +125,7 @@ class ServerResume(_Action):
     action = "resume"
 
 
-class ServerReboot(_Action):
+class ServerReboot(ActionCommand):
     """Reboot servers.
 
     Example: superconductor server reboot web-1 --hard
@@ -141,7 +141,7 @@ class ServerReboot(_Action):
         return {"type": "HARD" if parsed_args.hard else "SOFT"}
 
 
-class ServerShelve(_Action):
+class ServerShelve(ActionCommand):
     """Shelve servers: their disks are kept in the image store, and they leave their hosts. Their quota stays charged.
 
     Examples:
@@ -158,7 +158,7 @@ class ServerShelve(_Action):
         super().take_action(parsed_args)
 
 
-class ServerUnshelve(_Action):
+class ServerUnshelve(ActionCommand):
     """Bring shelved servers back, on any host that can take them.
 
     Example: superconductor server unshelve web-1 --wait
@@ -167,7 +167,7 @@ class ServerUnshelve(_Action):
     action = "unshelve"
 
 
-class ServerRebuild(_Action):
+class ServerRebuild(ActionCommand):
     """Give servers new disks from an image. What is on the old ones is lost. A server keeps its key and its user data.
 
     A password that the API makes for a server is printed once.
@@ -202,7 +202,7 @@ class ServerRebuild(_Action):
             print(f"{reference}: password {password}", file=self.app.stdout)
 
 
-class ServerResize(_Action):
+class ServerResize(ActionCommand):
     """Give servers another flavor, or decide about servers that were resized and wait for that.
 
     Examples:
@@ -229,7 +229,7 @@ class ServerResize(_Action):
         return {"flavorRef": parsed_args.flavor} | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
 
 
-class _Move(_Action):
+class _Move(ActionCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--to", metavar="HOST", help="to this host; it must pass all filters")

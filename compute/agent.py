@@ -463,6 +463,10 @@ class Agent:
             case TaskKind.SNAPSHOT:
                 self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
                 self._driver.snapshot(guest.uuid, work.order.args.image_id or "")
+            case TaskKind.IMAGE:
+                if work.order.args.image is None or work.order.args.image_id is None:
+                    raise errors.TaskFailed("The order does not say what image is to be made.")
+                self._driver.make_image(guest.uuid, work.order.args.image_id, work.order.args.image, build.cancel)
 
     def _retry_at(self, tries: int) -> float:
         return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)

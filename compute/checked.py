@@ -15,7 +15,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -78,6 +78,11 @@ class CheckedDriver:
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         self._driver.snapshot(uuid, image_id)
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        if not hasattr(self._driver, "make_image"):  # written for an earlier release
+            raise errors.TaskFailed("The hypervisor driver of this host makes no images.")
+        self._driver.make_image(uuid, image_id, image, cancel)
 
     def trouble(self) -> str | None:
         return self._driver.trouble() if hasattr(self._driver, "trouble") else None  # else written for an earlier release

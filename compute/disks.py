@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -157,6 +159,16 @@ class Disks:
         if disk is None:
             raise errors.TaskFailed(f"The disk of instance {uuid} does not exist.")
         return msgspec.json.encode(msgspec.structs.replace(disk, torn=disk.torn or torn))
+
+    @contextmanager
+    def copied(self, uuid: str) -> Iterator[Path]:
+        """A file with a copy of the disk as it is at this moment, which is removed afterwards. Raises errors.TaskFailed."""
+        part = _beside(file_of(self._path, uuid), _PART)
+        part.write_bytes(self.image(uuid, torn=False))
+        try:
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
 
     def restore(self, uuid: str, image: bytes) -> None:
         """Make the disk of a new guest from such a copy. Raises errors.BuildFailed for one that is not complete."""

@@ -19,7 +19,7 @@ from objects.diagnostics import Diagnostics
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets, Image
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 
 CALL_LIMIT_S = 60.0
 """Seconds after which a call of a driver that gets no answer from its hypervisor raises ``errors.HypervisorDown``."""
@@ -220,6 +220,16 @@ class ComputeDriver(Protocol):
         """Copy the disk of the guest, which is off, to the image store, and return when the copy is complete and durable.
 
         Idempotent: a copy of this name is replaced as a whole. Raises ``errors.TaskFailed`` if it cannot.
+        """
+        ...
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        """Make an image of the guest's root disk in the image store, and return when it is complete and durable.
+
+        The guest may run, and goes on. The image has the disk as it is at one moment, so it looks as after a power cut. Idempotent:
+        an image of this id that is there stays. Must return or raise soon after ``cancel`` is set.
+
+        Raises ``errors.TaskFailed`` if it cannot; a driver without this method counts as such.
         """
         ...
 

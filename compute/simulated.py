@@ -30,7 +30,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, DiskDiagnostics, NicDiagnostics
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 
 METADATA_KEY = "simulated:outcome"
 """Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
@@ -232,6 +232,17 @@ class SimulatedDriver:
         if self._images is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
         self._images.save(image_id, self._disks.image(uuid, torn=guest.power.runs))
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=False)
+        if self._images is None:
+            raise errors.TaskFailed(NOT_CONFIGURED)
+        if cancel.wait(self._settings.copy_delay) if self._settings.copy_delay else cancel.is_set():
+            raise errors.TaskFailed("The copy of the disk was cancelled.")
+        with self._disks.copied(uuid) as content:
+            self._images.add_of_server(content, image_id, image, cancel)
+        self._consoles.write(guest, f"{guest.name}: image {image_id} is made")
 
     def trouble(self) -> str | None:
         return None

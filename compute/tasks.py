@@ -178,3 +178,5 @@ def guest_after(guest: Guest, order: TaskOrder) -> Guest:
             return msgspec.structs.replace(guest, power=order.power, image_id=order.args.image_id or guest.image_id)
         case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT:
             return msgspec.structs.replace(guest, power=order.power)
+        case TaskKind.IMAGE:
+            return guest

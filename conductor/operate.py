@@ -248,8 +248,9 @@ def _task(each: OpenOperation, body: Body) -> Task:
     number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
     if operation.state is OperationState.TASK:
         kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
-        image_id = operation.uuid if kind is TaskKind.SNAPSHOT else operation.args.image_id
-        args = TaskArgs(hard=operation.args.hard, image_id=image_id, drive=operation.args.drive)
+        asked = operation.args
+        image_id = operation.uuid if kind in (TaskKind.SNAPSHOT, TaskKind.IMAGE) else asked.image_id
+        args = TaskArgs(hard=asked.hard, image_id=image_id, drive=asked.drive, image=asked.image)
     elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
         kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
     elif operation.state is OperationState.SENDING:

@@ -53,7 +53,10 @@ def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
 
 
 def remove_images(api_database: ApiDatabase, images: FolderStore | None) -> None:
-    """Remove snapshots that nothing needs any more. One that cannot be removed waits for a later round, and holds up no other."""
+    """Remove snapshots and images that nothing needs any more.
+
+    One that cannot be removed waits for a later round, and holds up no other.
+    """
     after = ""
     while images is not None and (due := api_database.read(image_removals.due, IMAGES_PAGE_SIZE, after)):
         api_database.write(image_removals.forget, [image_id for image_id in due if _is_removed(images, image_id)])
@@ -63,10 +66,12 @@ def remove_images(api_database: ApiDatabase, images: FolderStore | None) -> None
 def _is_removed(images: FolderStore, image_id: str) -> bool:
     try:
         images.remove(image_id)
+        with contextlib.suppress(errors.NotFound):
+            images.delete(image_id)
     except errors.ServiceUnavailable as error:
-        COMPLAINTS("images", logging.WARNING, "snapshot %s is not removed yet: %s", image_id, error)
+        COMPLAINTS("images", logging.WARNING, "image %s is not removed yet: %s", image_id, error)
         return False
-    LOG.info("removed snapshot %s, which nothing needs any more", image_id)
+    LOG.info("removed image %s, which nothing needs any more", image_id)
     return True
 
 

@@ -1,7 +1,7 @@
 """Images in a folder that all conductors and agents reach, such as a network file system.
 
 In the folder itself are snapshots of shelved servers, one file each. In its folder ``added`` are the images that operators added,
-each in a folder with its file and its record.
+and those that users made of their servers, each in a folder with its file and its record.
 
 An image is written as a whole: a crash at any moment leaves the image, or nothing under its name. What an interrupted ``save`` has
 left is removed with the snapshot. What an interrupted ``add`` or ``delete`` has left is removed by a later one.
@@ -24,6 +24,7 @@ from images import files
 from images.inspection import inspect
 from images.record import ImageRecord
 from objects import errors, text, typed
+from objects.task import NewImage
 
 NOT_CONFIGURED = "no image store is configured: set [images] folder"
 
@@ -87,7 +88,7 @@ class FolderStore:
                 part.unlink(missing_ok=True)
             files.sync(self._folder)
 
-    # -- images that operators added ---------------------------------------------------------------------------------------------
+    # -- images that servers are built from --------------------------------------------------------------------------------------
 
     def add(
         self,
@@ -99,11 +100,13 @@ class FolderStore:
         min_disk: int = 0,
         min_ram: int = 0,
         properties: Mapping[str, str] | None = None,
+        owner: str = "",
+        cancel: threading.Event | None = None,
     ) -> ImageRecord:
         """Copy a file into the store, hashed while it is copied. ``disk_format``: raw or qcow2; None: as the file looks.
 
-        Raises errors.Conflict if the id is taken, and errors.Invalid if the file cannot be read, or is not an image that a host can
-        safely open.
+        ``owner``: the only project that may use it; its content is then private. Raises errors.Conflict if the id is taken, and
+        errors.Invalid if the file cannot be read, or is not an image that a host can safely open, or if ``cancel`` was set.
         """
         target = self._image(image_id)
         with self._usable():
@@ -114,7 +117,8 @@ class FolderStore:
             part.mkdir(mode=_FOLDER_MODE)
             try:
                 content = part / _CONTENT
-                written = files.write(content, _read_given(file), mode=_IMAGE_MODE)
+                mode = _SNAPSHOT_MODE if owner else _IMAGE_MODE
+                written = files.write(content, _read_given(file, cancel or threading.Event()), mode=mode)
                 inspected = inspect(content, disk_format)
                 record = ImageRecord(
                     id=image_id,
@@ -127,6 +131,7 @@ class FolderStore:
                     min_disk=min_disk,
                     min_ram=min_ram,
                     properties=dict(properties or {}),
+                    owner=owner,
                     created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 )
                 files.write(part / _RECORD, [msgspec.json.encode(record)], mode=_IMAGE_MODE)
@@ -139,8 +144,39 @@ class FolderStore:
             self._remove_leftovers()
         return record
 
+    def add_of_server(
+        self,
+        file: Path,
+        image_id: str,
+        image: NewImage,
+        cancel: threading.Event,
+        *,
+        disk_format: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Store the copy of a server's disk as ``add`` does. An image of this id that is there stays. Raises errors.TaskFailed.
+
+        ``properties``: those of the image that the server was built from, for names that the new one does not have.
+        """
+        try:
+            self.add(
+                file,
+                name=image.name,
+                image_id=image_id,
+                disk_format=disk_format,
+                min_disk=image.min_disk,
+                min_ram=image.min_ram,
+                properties={**(properties or {}), **image.properties},
+                owner=image.owner,
+                cancel=cancel,
+            )
+        except errors.Conflict:  # an earlier start of the agent has made it
+            return
+        except errors.Invalid as error:
+            raise errors.TaskFailed(str(error)) from error
+
     def list_images(self) -> list[ImageRecord]:
-        """The images that operators added, by name."""
+        """The images that operators added, and those of servers, by name."""
         with self._usable():
             self._check()
             names = [file.parent.name for file in self._added.glob(f"*/{_RECORD}")]
@@ -148,18 +184,18 @@ class FolderStore:
         return sorted(records, key=lambda record: (record.name, record.id))
 
     def about(self, image_id: str) -> ImageRecord:
-        """The record of an image that an operator added. Raises errors.NotFound."""
+        """The record of one of these images. Raises errors.NotFound."""
         record = self._record(text.file_name(image_id))
         if record is None:
             raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.")
         return record
 
     def chunks(self, image_id: str) -> Generator[bytes, None, None]:
-        """The content of an image that an operator added. Raises errors.NotFound."""
+        """The content of one of these images. Raises errors.NotFound."""
         return self._read(image_id, self._image(image_id) / _CONTENT)
 
     def delete(self, image_id: str) -> None:
-        """Remove an image that an operator added. Guests that were built from it keep their disks. Raises errors.NotFound."""
+        """Remove one of these images. Guests that were built from it keep their disks. Raises errors.NotFound."""
         target = self._image(image_id)
         with self._usable():
             self._check()
@@ -276,9 +312,12 @@ def _read_local(file: Path, cancel: threading.Event) -> Iterator[bytes]:
         raise errors.TaskFailed(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def _read_given(file: Path) -> Iterator[bytes]:
-    """A file that an operator names."""
+def _read_given(file: Path, cancel: threading.Event) -> Iterator[bytes]:
+    """A file that an operator names, or that a host has made."""
     try:
-        yield from files.chunks(file)
+        for chunk in files.chunks(file):
+            if cancel.is_set():
+                raise errors.Invalid("The copy was cancelled.")
+            yield chunk
     except OSError as error:
         raise errors.Invalid(f"{file} cannot be read: {error.strerror or error}.") from error

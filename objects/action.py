@@ -82,15 +82,21 @@ class Action(Object, frozen=True, kw_only=True):
 
 
 _STAGES = {
+    OperationKind.CREATE_IMAGE: "compute_snapshot_instance",
+    OperationKind.CREATE_BACKUP: "compute_backup_instance",
     OperationKind.MIGRATE: "cold_migrate",
     OperationKind.RESIZE: "compute_resize_instance",
     OperationKind.LIVE_MIGRATE: "compute_live_migration",
     OperationKind.EVACUATE: "rebuild_server",
 }
-"""The names of the events of moves. Of other operations they are made of the kind."""
+"""The names of the events of moves, and of some others. Of the rest they are made of the kind."""
 
 
-_NAMES = {OperationKind.LIVE_MIGRATE: "live-migration"}
+_NAMES = {
+    OperationKind.LIVE_MIGRATE: "live-migration",
+    OperationKind.CREATE_IMAGE: "createImage",
+    OperationKind.CREATE_BACKUP: "createBackup",
+}
 """The names of actions that are not those of their kinds."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from objects.base import Object
 from objects.messages_version import V1_1, MessagesVersion
-from objects.task import DriveChanges, Power, TaskKind
+from objects.task import DriveChanges, NewImage, Power, TaskKind
 
 
 class OperationKind(enum.StrEnum):
@@ -33,11 +33,23 @@ class OperationKind(enum.StrEnum):
     RESPAWN = "respawn"  # a build that no host of its cell could take, in another cell; nobody asks for it
     SHELVE = "shelve"  # a snapshot of the server, which then leaves its host
     UNSHELVE = "unshelve"  # a shelved server that is on no host comes to one
+    CREATE_IMAGE = "create-image"  # of its disk; the server stays as it is
+    CREATE_BACKUP = "create-backup"  # the same, and older backups are removed
 
     @property
     def moves(self) -> bool:
         """Whether it boots another body. The others begin with a task for the server's host."""
         return self in _MOVES
+
+    @property
+    def makes_image(self) -> bool:
+        """Whether it makes an image that users see, under its own UUID."""
+        return self in (OperationKind.CREATE_IMAGE, OperationKind.CREATE_BACKUP)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the server is what it was before, also if the task fails."""
+        return self.makes_image
 
     @property
     def holds(self) -> bool:
@@ -87,7 +99,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
     ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
     or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
-    resized one does. ``drive``: of a rebuild.
+    resized one does. ``drive``: of a rebuild. ``image``: the image to be made.
     """
 
     hard: bool = False
@@ -100,6 +112,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     stopped: bool = False
     verify: bool = False
     drive: DriveChanges = DriveChanges()
+    image: NewImage | None = None
 
 
 class Operation(Object, frozen=True, kw_only=True):
@@ -177,6 +190,8 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.RESPAWN: frozenset(),
     OperationKind.SHELVE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.UNSHELVE: frozenset({Power.OFF}),  # of the shelved body
+    OperationKind.CREATE_IMAGE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
+    OperationKind.CREATE_BACKUP: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
 }
 """The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD."""
 
@@ -190,6 +205,8 @@ _TASKS = {
     OperationKind.REBOOT: TaskKind.REBOOT,
     OperationKind.REBUILD: TaskKind.REBUILD,
     OperationKind.SHELVE: TaskKind.SNAPSHOT,
+    OperationKind.CREATE_IMAGE: TaskKind.IMAGE,
+    OperationKind.CREATE_BACKUP: TaskKind.IMAGE,
 }
 
 

@@ -98,6 +98,8 @@ TASKS = {
     OperationKind.RESET: "powering-on",
     OperationKind.EVACUATE: "rebuilding",
     OperationKind.LIVE_MIGRATE: "migrating",
+    OperationKind.CREATE_IMAGE: "image_snapshot",
+    OperationKind.CREATE_BACKUP: "image_backup",
 }
 MOVE_TASKS = {
     OperationState.PLACING: "resize_prep",

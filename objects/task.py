@@ -34,9 +34,10 @@ class Power(enum.StrEnum):
 
 class TaskKind(enum.StrEnum):
     """``POWER``: bring the guest to the row's power. ``SNAPSHOT``: the same, and copy its disk to the image store. ``SEND``: live
-    migration of the running guest to a body that is INCOMING.
+    migration of the running guest to a body that is INCOMING. ``IMAGE``: make an image of its disk as it is at one moment; the
+    guest stays as it is.
 
-    These three may be repeated; the others are carried out once at most.
+    These four may be repeated; the others are carried out once at most.
     """
 
     POWER = "power"
@@ -44,6 +45,7 @@ class TaskKind(enum.StrEnum):
     REBUILD = "rebuild"
     SNAPSHOT = "snapshot"
     SEND = "send"
+    IMAGE = "image"
 
     @property
     def once(self) -> bool:
@@ -68,6 +70,23 @@ class SendTarget(Object, frozen=True, kw_only=True):
     host: str
 
 
+class NewImage(Object, frozen=True, kw_only=True):
+    """An image to be made of a server's disk.
+
+    ``owner``: the only project that may use it. ``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have. ``properties``:
+    those of the image that the guest was built from are added where they do not contradict. ``backup_type``: of a backup; empty:
+    it is none. ``rotation``: how many backups of this type the server has when this one is complete.
+    """
+
+    name: str
+    owner: str
+    min_disk: int = 0
+    min_ram: int = 0
+    properties: dict[str, str] = {}
+    backup_type: str = ""
+    rotation: int = 0
+
+
 class DriveChanges(Object, frozen=True, kw_only=True):
     """What a rebuild changes in the config drive of its guest.
 
@@ -87,13 +106,15 @@ class DriveChanges(Object, frozen=True, kw_only=True):
 
 class TaskArgs(Object, frozen=True, kw_only=True):
     """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild, None: the image that it has; of a
-    snapshot its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild.
+    snapshot and of an image its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild. ``image``:
+    what an image is to be.
     """
 
     hard: bool = False
     image_id: str | None = None
     target: SendTarget | None = None
     drive: DriveChanges = DriveChanges()
+    image: NewImage | None = None
 
 
 class Task(Object, frozen=True, kw_only=True):
@@ -110,7 +131,7 @@ class Task(Object, frozen=True, kw_only=True):
 class TaskOrder(Message, frozen=True, kw_only=True):
     """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     instance_uuid: str
     fence: Number

@@ -30,9 +30,10 @@ from compute.libvirt.diagnostics import diagnostics_of
 from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
 from compute.libvirt.domains import Domains, has_crashed
-from compute.libvirt.guest_files import EPHEMERAL_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
+from compute.libvirt.guest_files import EPHEMERAL_DISK, IMAGE_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
 from compute.libvirt.host import Host
 from compute.libvirt.kept_guest import KeptGuest
+from compute.libvirt.live_copies import LiveCopies
 from compute.libvirt.power import PowerSwitch
 from compute.opts import ComputeSettings
 from images.cache import CachedImage, ImageCache
@@ -46,7 +47,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class LibvirtDriver:
         self._domains = Domains(self._connection, host)
         self._attachments = Attachments(self._connection, settings.attachments(), settings.dhcp_hosts_path)
         self._copies = Copies(settings, self._cache)
+        self._live_copies = LiveCopies(self._connection)
         self._consoles = GuestConsoles(self._connection, self._domains, host)
         self._power = PowerSwitch(self._connection, self._domains, settings.shutdown_timeout, self._before_start)
         self._complaints = RateLimitedLog(LOG)
@@ -168,6 +170,23 @@ class LibvirtDriver:
             qemu_img.flatten(self._files.disk(uuid), flat)
             self._snapshots.save_file(image_id, flat)
             flat.unlink(missing_ok=True)
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        domain = self._find(uuid)
+        if self._snapshots is None:
+            raise errors.TaskFailed(NOT_CONFIGURED)
+        disk, copy = self._files.disk(uuid), self._files.disk(uuid, IMAGE_DISK)
+        try:
+            with _as_task_failure():
+                copy.unlink(missing_ok=True)
+                if self._domains.power(domain).runs:
+                    self._live_copies.copy(domain, disk, copy, cancel)
+                else:
+                    qemu_img.flatten(disk, copy, cancel)
+                properties = self._domains.kept(domain).image_properties
+                self._snapshots.add_of_server(copy, image_id, image, cancel, disk_format="qcow2", properties=properties)
+        finally:
+            copy.unlink(missing_ok=True)
 
     # -- what there is -------------------------------------------------------------------------------------------------------------
 

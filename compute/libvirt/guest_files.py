@@ -20,7 +20,9 @@ FOLDER_MODE = 0o711
 UNFINISHED = "unfinished"
 ROOT_DISK, EPHEMERAL_DISK, SWAP_DISK = "disk", "disk.ephemeral", "disk.swap"
 NEW_DISK = "disk.new"
-"""A root disk that is being made, to replace the other one or to be stored as an image."""
+"""A root disk that is being made, to replace the other one or to be stored as a snapshot."""
+IMAGE_DISK = "image.new"
+"""A copy of the root disk that is being made, to be stored as an image."""
 CONSOLE, EARLIER_CONSOLE = "console.log", "console.log.1"
 
 

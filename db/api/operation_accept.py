@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
-from db.api import edits, mappings, operations, quotas, spec_fields
+from db.api import edits, mappings, operations, quotas, server_images, spec_fields
 from db.api.operations import Body
 from db.api.tables import all_or_nothing, build_requests, instance_mappings, request_specs
 from db.api.tables import operations as table
@@ -84,6 +84,7 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
         sized = _accept_moves(tx, moves, bodies, now)
         accepted = [sized.get(each.uuid, each) for each in accepted]
     store(tx, accepted)
+    server_images.add(tx, accepted)
     operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None})
     return accepted
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import outbox
-from db.api import addresses, claims, edits, image_removals, mappings, operations, quotas, server_names
+from db.api import addresses, claims, edits, image_removals, mappings, operations, quotas, server_images, server_names
 from db.api.operations import Body, Locked, OpenOperation
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
@@ -330,7 +330,8 @@ def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
 def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start.
 
-    A server whose snapshot is complete is shelved. If the snapshot has failed, the server is started again as it was.
+    A server whose snapshot is complete is shelved. If the snapshot has failed, the server is started again as it was. So is one
+    whose image, for example, has failed: it may not be shown in ERROR.
     """
     locked = operations.lock(tx, uuids, (State.TASK, State.STARTING))
     done, failed, back = list[OpenOperation](), list[OpenOperation](), list[OpenOperation]()
@@ -344,23 +345,20 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
             has_failed = told.task_state is TaskState.FAILED and each.operation.kind is not OperationKind.FAIL
             (failed if has_failed else done).append(each)
     _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
-    done, shelved = _parted(done)
-    failed, unshelved = _parted(failed)
+    shelved = [each for each in done if each.operation.kind is OperationKind.SHELVE]
+    done = [each for each in done if each not in shelved]
+    unchanged = [each for each in failed if each.operation.kind is OperationKind.SHELVE or each.operation.kind.is_harmless]
+    failed = [each for each in failed if each not in unchanged]
     _set(tx, shelved, State.SHELVED, now)
-    _set(tx, unshelved, State.STARTING, now)
+    _set(tx, unchanged, State.STARTING, now)
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
     _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
+    server_images.complete(tx, [each.operation for each in done], now)
     operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
     operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
     operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
     operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
-    return Stepped(operations=(*done, *shelved, *failed, *unshelved, *back))
-
-
-def _parted(some: Sequence[OpenOperation]) -> tuple[list[OpenOperation], list[OpenOperation]]:
-    """Those that end with their task, and the others: those that shelve a server."""
-    shelving = [each for each in some if each.operation.kind is OperationKind.SHELVE]
-    return [each for each in some if each not in shelving], shelving
+    return Stepped(operations=(*done, *shelved, *failed, *unchanged, *back))
 
 
 def _fault_of_task(each: OpenOperation) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from db.api import image_removals
+from db.api import image_removals, server_images
 from db.api.listing import server_of
 from db.api.tables import instance_mappings, operations
 from db.sql import dialect
@@ -380,7 +380,7 @@ _WHY = (
 def end(tx: ApiTransaction, some: Sequence[Operation], outcome: Outcome, now: float, fault: str | None = None) -> None:
     """End these operations, which the caller has locked. ``fault``: the reason, where none is known yet.
 
-    The snapshot of a server that does not stay shelved is of no use any more.
+    The snapshot of a server that does not stay shelved is of no use any more, nor is an image that was not made.
     """
     if not some:
         return
@@ -388,7 +388,9 @@ def end(tx: ApiTransaction, some: Sequence[Operation], outcome: Outcome, now: fl
     if fault is not None:
         tx.execute(_WHY, [{"op": each.uuid, "why": fault} for each in some])
     if outcome is not Outcome.DONE:
-        image_removals.add(tx, {each.uuid: each.source_uuid for each in some if each.kind is OperationKind.SHELVE}, now)
+        server_images.forget(tx, [each.uuid for each in some if each.kind.makes_image])
+        written = [each for each in some if each.kind is OperationKind.SHELVE or each.kind.makes_image]
+        image_removals.add(tx, {each.uuid: each.source_uuid for each in written}, now)
     at_commit(tx, partial(_count, [each.kind for each in some], outcome))
 
 

@@ -416,10 +416,25 @@ cell_silences = table(
 image_removals = table(
     "image_removals",
     metadata,
-    # Snapshots that nothing needs any more, until they are removed from the image store
+    # Snapshots and images that nothing needs any more, until they are removed from the image store
     sa.Column("image_id", Uuid, primary_key=True),
     sa.Column("written_by", Uuid),  # the body whose host may still be at it; NULL: none
     sa.Column("since", Time, nullable=False),
+)
+
+server_images = table(
+    "server_images",
+    metadata,
+    # Images that were made of servers, and those that are being made. Their files are in the image store
+    sa.Column("image_id", Uuid, primary_key=True),  # the operation that makes it
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("server_uuid", Uuid, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("backup_type", Name, nullable=False),  # empty: it is no backup
+    sa.Column("asked", Json, nullable=False),  # NewImage
+    sa.Column("created_at", Time, nullable=False),
+    sa.Index("ix_server_images_project_id_created_at", "project_id", "created_at"),
+    sa.Index("ix_server_images_server_uuid_created_at", "server_uuid", "created_at"),
 )
 
 # -- claims: written only by claiming.py, claims.py, claim_repair.py, inventories.py and resources.py of db/api -------------------

@@ -58,6 +58,7 @@ EVERYTHING = "+".join((*MOVES, *TASKS))
 ONE, TWO, THREE = "a1:A", "a1:A,b1:B", "a1:A,a2:A,b1:B"
 MIGRATION = World("migrate", TWO, 0)
 SHELVE = World("shelve", ONE, 1, bodies=2)
+IMAGE = World("image", ONE, 1, bodies=1)
 WORLDS = [
     MIGRATION,
     World("migrate", THREE, 0),
@@ -66,10 +67,13 @@ WORLDS = [
     World("evacuate", TWO, 1),
     World("migrate", TWO, 1),
     SHELVE,
+    IMAGE,
+    World("rescue+unrescue", ONE, 0, operations=2, bodies=1),
 ]
 """Worlds that are searched to their end. With ``--no-delete`` this is possible for two operations in place, too."""
 SOONEST = {
     World("shelve+unshelve", ONE, 0, operations=2, bodies=3): ("snapshot-first", "snapshot-off", "snapshot-kept"),
+    World("image", ONE, 0, bodies=1): ("image-told", "image-gone"),
     World("stop+start", ONE, 0, operations=2, bodies=1): ("ask-number",),
     World("stop+start", ONE, 1, operations=2, bodies=1): ("done-number", "begin"),
     World("reboot", ONE, 1, bodies=1): ("begin-over", "resume-failed"),
@@ -94,7 +98,7 @@ def soonest(guard: str) -> World:
 
 def unsafe(s: State) -> str | None:
     """The invariant that this state breaks, if any. Checked in every state."""
-    return s.broken or unsafe_runs(s) or unsafe_books(s) or unsafe_server(s) or unsafe_ends(s)
+    return s.broken or unsafe_images(s) or unsafe_runs(s) or unsafe_books(s) or unsafe_server(s) or unsafe_ends(s)
 
 
 def unsafe_runs(s: State) -> str | None:
@@ -105,6 +109,11 @@ def unsafe_runs(s: State) -> str | None:
     if len(running) > 1:
         return f"M1 two bodies run, and neither host was called dead: {running}"
     return None
+
+
+def unsafe_images(s: State) -> str | None:
+    missing = [number for number in s.listed if (number, "full") not in s.images]
+    return f"M11 images are listed that are not complete: {missing}" if missing else None
 
 
 def unsafe_books(s: State) -> str | None:
@@ -151,6 +160,10 @@ def unfinished(s: State) -> str | None:
     operation = s.operation
     if operation is not None and operation.state != "verify":
         return f"E1 the operation stays {operation.state}"
+    shelved = {mapping.image for mapping in s.mappings if mapping and not mapping.deleted and mapping.image}
+    left = {number for number, _ in s.images} - s.listed - shelved
+    if left and operation is None and not s.dead:
+        return f"E7 images stay that nothing needs: {left}"
     keep = {operation.source, operation.twin} if operation else set() if s.gone else {s.pointer}
     for body, row in enumerate(s.rows):
         here = [guest for guest in s.guests if guest.body == body]
@@ -172,12 +185,14 @@ def left_behind(s: State, body: int, row: Row | None, here: list[Guest]) -> str 
 def not_settled(s: State, body: int, row: Row | None, here: list[Guest]) -> str | None:
     if s.mapping(body).told == "shelved":
         return f"E2 body {body} is shelved, and on a host: {here}" if here or s.claims[body] else None
-    on = body == s.pointer and s.want == "on"
+    on = body == s.pointer and s.want in ("on", "rescue")
     settled = row and not s.mapping(body).deleted and row.state == "ACTIVE" and s.claims[body] == row.host
     if not row or not settled or [guest.host for guest in here] != [row.host]:
         return f"E2 body {body}: {row and row.state}, claim {s.claims[body]}, guests {here}"
     if s.failed and row.task == "failed":
         return None  # the server stays as its host left it
+    if body == s.pointer and (row.power == "rescue") != (s.want == "rescue") and not row.power.startswith("copy"):
+        return f"E3 the server should be {s.want}: {row.power}"
     if runs(row.power) != on or here[0].on != on or row.task not in ("done", "failed"):
         return f"E3 body {body} should be {'on' if on else 'off'}: {row.power}, {row.task}, guest {'on' if here[0].on else 'off'}"
     return None

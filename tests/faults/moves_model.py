@@ -1,6 +1,7 @@
 """An explicit-state model of operations after the boot: a second body is booted, and one pointer says which body is the server.
 
-Modelled (``docs/moves.md``): operations in place (stop, start, reboot), moves (migrate, resize, evacuate) and shelving. The
+Modelled (``docs/moves.md``): operations in place (stop, start, reboot, rescue, unrescue), images of servers, moves (migrate,
+resize, evacuate) and shelving. The
 API database has the operation, the pointer, and for each body a request, a mapping, a claim and its charge. Cell databases have
 rows with tasks, and feeds. Then there are super conductors, cell conductors, agents and their guests, and a user who deletes,
 confirms and reverts. One transaction in one database is one atomic step, and anything may happen between two. There is no clock:
@@ -62,13 +63,24 @@ GUARDS = {
     "snapshot-first": "a shelved server leaves its host only after the cell has told that its snapshot is complete",
     "snapshot-off": "an agent turns the guest off before it copies its disk to the image store",
     "snapshot-kept": "an unshelve that is given up leaves the shelved body and its snapshot",
+    "image-told": "an image is listed only after the cell has told that it is complete",
+    "image-gone": "an operation that does not end well removes the image that it may have made",
     "ended-task": "an evacuation that ended an open task writes the power back even if it never asked its source to be off",
 }
 """Every guard of operations; a model may be built without some of them, to see what they are for."""
 
 MOVES = ("migrate", "resize", "evacuate")
-TASKS = {"stop": "off", "start": "on", "reboot": "reboot", "fail": "fail"}
-"""Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot. ``fail``: as it was, failed."""
+TASKS = {
+    "stop": "off",
+    "start": "on",
+    "reboot": "reboot",
+    "fail": "fail",
+    "rescue": "rescue",
+    "unrescue": "on",
+    "image": "copy",
+}
+"""Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot. ``fail``: as it was, failed.
+``copy``: as it was, with a copy of its disk at one moment in the image store. A rescued guest runs with another root disk."""
 
 SHELVING = ("shelve", "unshelve")
 """Shelve is a task with the power ``save``: off, after a snapshot. Unshelve is a move whose source has no guest."""
@@ -191,7 +203,9 @@ class State(NamedTuple):
     ``pointer``: the body that is the server. ``left``: how many operations may still be asked for. ``gone``: the user has deleted
     the server. ``want``: the power that the user wants. ``quota``: what the project is charged. ``dead`` is a ghost: (body, host)
     of hosts that were called dead, so an old guest may still run. ``failed``: a driver failed some task. ``rebooted``: numbers of
-    reboots that were carried out. ``images``: the snapshots in the store, full or torn; ``removals``: those that nothing needs.
+    reboots that were carried out. ``images``: the snapshots in the store, full or torn; ``removals``: those that nothing needs,
+    each with the body whose host may still be at it;
+    ``listed``: those that are shown as images, by the number of the operation.
     ``broken``: an invariant that broke inside a step.
     """
 
@@ -217,7 +231,8 @@ class State(NamedTuple):
     rebooted: frozenset[int] = frozenset()
     failed: bool = False
     images: frozenset[tuple[int, str]] = frozenset()
-    removals: frozenset[int] = frozenset()
+    removals: frozenset[tuple[int, int]] = frozenset()
+    listed: frozenset[int] = frozenset()
     broken: str = ""
 
     def mapping(self, body: int) -> Mapping:
@@ -237,7 +252,17 @@ class State(NamedTuple):
 
 
 def runs(power: str) -> bool:
-    return power in ("on", "reboot")
+    return power in ("on", "reboot", "rescue", "copy on", "copy rescue")
+
+
+def kept_power(want: str) -> str:
+    """The power of a copy: the guest is what it was."""
+    return f"copy {want}"
+
+
+def makes_image(kind: str) -> bool:
+    """Whether the operation writes into the image store, and what it wrote is of no use unless it ends well."""
+    return kind in ("shelve", "image")
 
 
 class Model:
@@ -331,7 +356,7 @@ class Model:
         source, number = s.pointer, (s.operations + 1) * 4
         s = s._replace(operations=s.operations + 1, left=s.left - 1)
         if kind in TASKS:
-            want = {"stop": "off", "start": "on"}.get(kind, s.want)
+            want = {"stop": "off", "start": "on", "rescue": "rescue", "unrescue": "on"}.get(kind, s.want)
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want), want=want)
         if kind == "shelve":
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want))
@@ -339,8 +364,10 @@ class Model:
             s = s._replace(want="on")
         ends_task = s.operation is not None and s.operation.state == "task"
         if s.operation is not None and s.operation.kind == "shelve":
-            s = s._replace(want=s.operation.before, removals=s.removals | {s.operation.number})
+            s = s._replace(want=s.operation.before, removals=s.removals | {(s.operation.number, source)})
         elif ends_task:  # an evacuation: what the cell has told is what is wanted
+            if s.operation is not None and s.operation.kind == "image":
+                s = self.without_image(s, s.operation)
             s = s._replace(want="on" if runs(s.mapping(source).power) else "off")
         twin = s.mappings.index(None)
         size = 3 - s.sizes[source] if kind == "resize" else s.sizes[source]
@@ -360,16 +387,21 @@ class Model:
         for body, mapping in enumerate(s.mappings):
             if mapping and not mapping.deleted and (self.on("delete-all") or body == s.pointer):
                 s = self.end_body(s, body, with_request=self.on("delete-op"))
-        if s.operation and s.operation.kind == "shelve":
-            s = s._replace(removals=s.removals | {s.operation.number})
+        if s.operation and makes_image(s.operation.kind):
+            s = self.without_image(s, s.operation)
         return s._replace(gone=True, operation=None if self.on("delete-op") else s.operation)
+
+    def without_image(self, s: State, operation: Operation) -> State:
+        """The operation ends, and the image that it may have made is of no use."""
+        is_kept = operation.kind == "image" and not self.on("image-gone")
+        return s if is_kept else s._replace(removals=s.removals | {(operation.number, operation.source)})
 
     def end_body(self, s: State, body: int, *, with_request: bool = True) -> State:
         """Mark one body deleted and free its charge; a body that is still a request is gone at once."""
         mapping = s.mapping(body)
         s = self.set_mapping(s._replace(quota=s.quota - mapping.charge), body, deleted=True)
         if mapping.told == "shelved":
-            return self.set_mapping(s._replace(removals=s.removals | {mapping.image}), body, told="deleted")
+            return self.set_mapping(s._replace(removals=s.removals | {(mapping.image, NO_TWIN)}), body, told="deleted")
         if s.requests[body] and with_request:
             s = s._replace(requests=put(s.requests, body, None), claims=put(s.claims, body, None))
             s = self.set_mapping(s, body, told="deleted")
@@ -378,7 +410,7 @@ class Model:
     def give_up(self, s: State, operation: Operation) -> State:
         s = self.end_body(s, operation.twin, with_request=self.on("undo-request"))
         if operation.kind == "unshelve" and not self.on("snapshot-kept"):
-            s = s._replace(removals=s.removals | {s.mapping(operation.source).image})
+            s = s._replace(removals=s.removals | {(s.mapping(operation.source).image, NO_TWIN)})
         return s._replace(operation=operation._replace(state="undoing"))
 
     def offload(self, s: State, operation: Operation) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.faults.model_search import PROTOCOL, Label
-from tests.faults.moves_model import TASKS, Model, Operation, State
+from tests.faults.moves_model import TASKS, Model, Operation, State, kept_power
 from tests.faults.protocol_model import put
 
 Step = tuple[Label, int, State]
@@ -16,8 +16,9 @@ BEFORE_SWITCH = ("placing", "holding", "building")
 
 def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     """The task that the operation's state calls for goes to the cell, until the cell has told its number."""
+    wanted = kept_power(s.want) if operation.kind == "image" else TASKS.get(operation.kind, "save")
     asks = {
-        "task": (operation.source, 0, TASKS.get(operation.kind, "save")),
+        "task": (operation.source, 0, wanted),
         "holding": (operation.source, 0, "held"),
         "reverting": (operation.twin, 2, "held"),
         "starting": (operation.source, 3, s.want),
@@ -46,6 +47,8 @@ def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     source, number = s.mapping(operation.source), operation.number
     if operation.kind == "shelve":
         yield from shelving(model, s, operation)
+    elif operation.kind == "image":
+        yield from imaging(model, s, operation)
     elif operation.state == "task" and source.number == number and source.task in ("done", "failed"):
         yield ("operation ends", operation.kind, source.task), PROTOCOL, s._replace(operation=None)
     elif operation.state == "starting" and source.number == number + 3:
@@ -73,10 +76,21 @@ def shelving(model: Model, s: State, operation: Operation) -> Iterator[Step]:
             after = s._replace(operation=operation._replace(state="starting"), want=operation.before)
             yield ("snapshot failed: source starts",), PROTOCOL, after
     if operation.state == "starting" and source.number == number + 3:
-        after = s._replace(operation=None, removals=s.removals | {number})
+        after = model.without_image(s, operation)._replace(operation=None)
         yield ("operation ends: the server is not shelved",), PROTOCOL, after
     if (operation.state == "shelved" or not model.on("snapshot-first")) and ("offload", number) not in s.bag:
         yield ("sweep offloads", number), PROTOCOL, model.send(s, ("offload", number))
+
+
+def imaging(model: Model, s: State, operation: Operation) -> Iterator[Step]:
+    """An image is listed once the cell has told that it is complete. If it failed, the server is what it was."""
+    source, number = s.mapping(operation.source), operation.number
+    if operation.state == "task" and source.number == number and source.task == "failed":
+        yield ("image failed",), PROTOCOL, s._replace(operation=operation._replace(state="starting"))
+    elif operation.state == "task" and (source.task == "done" or not model.on("image-told")) and source.number == number:
+        yield ("image told",), PROTOCOL, s._replace(operation=None, listed=s.listed | {number})
+    elif operation.state == "starting" and source.number == number + 3:
+        yield ("operation ends: there is no image",), PROTOCOL, model.without_image(s, operation)._replace(operation=None)
 
 
 def pointing_back(model: Model, s: State, operation: Operation) -> Iterator[Step]:

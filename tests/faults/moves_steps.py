@@ -82,8 +82,9 @@ def may_ask(model: Model, s: State, kind: str) -> bool:
     if s.operation is not None and not ends_task and model.on("one-op"):
         return False
     if kind in (*MOVES, *SHELVING):
-        return None in s.mappings
-    return kind != "reboot" or s.want == "on"
+        return None in s.mappings and s.want != "rescue"
+    allowed = {"reboot": ("on",), "rescue": ("on", "off"), "unrescue": ("rescue",), "image": ("on", "off")}
+    return s.want in allowed.get(kind, ("on", "off"))
 
 
 # -- super conductors: the twin's request ------------------------------------------------------------------------------------
@@ -193,12 +194,22 @@ def sweep_steps(model: Model, s: State) -> Iterator[Step]:
                 yield ("reaper", body), PROTOCOL, s._replace(claims=put(s.claims, body, None))
         if mapping.deleted and mapping.mapped and mapping.told != "deleted":
             yield ("delete carried to the cell", body), PROTOCOL, model.delete_in_cell(s, body)
-    for number in s.removals:
+    for number, writer in s.removals:
+        if may_still_write(s, writer):
+            continue
         images = frozenset(image for image in s.images if image[0] != number)
-        yield ("snapshot removed", number), PROTOCOL, s._replace(images=images, removals=s.removals - {number})
+        yield ("snapshot removed", number), PROTOCOL, s._replace(images=images, removals=s.removals - {(number, writer)})
     if s.operation:
         yield from asking(model, s, s.operation)
         yield from advancing(model, s, s.operation)
+
+
+def may_still_write(s: State, body: int) -> bool:
+    """Whether the host of this body has told neither that its latest task is over, nor that it has ended."""
+    if body < 0:
+        return False
+    mapping = s.mapping(body)
+    return mapping.told != "deleted" and (mapping.deleted or mapping.task not in ("done", "failed"))
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------------
@@ -311,6 +322,9 @@ def act(model: Model, s: State, host: str, body: int, task: AgentTask) -> State:
     if task.power == "reboot":
         twice = "R1 one reboot was carried out twice" if task.number in s.rebooted else ""
         s = s._replace(broken=twice, rebooted=s.rebooted | {task.number})
+    if task.power.startswith("copy"):  # at one moment, also of a guest that runs; it stays what it is
+        s = s._replace(images=s.images | {(task.number, guest.disk)})
+        return model.send(s, ("done", host, body, task.number))
     if task.power == "save":
         disk = "torn" if guest.on and not model.on("snapshot-off") else guest.disk
         s = s._replace(images=frozenset({*(image for image in s.images if image[0] != task.number), (task.number, disk)}))
@@ -332,7 +346,7 @@ def audit(model: Model, s: State, guest: Guest, agent: Agent) -> Iterator[Step]:
             yield ("turned on again, unasked", host, body), PROTOCOL, model.replace_guest(s, guest, guest._replace(on=True))
         elif runs(row.power) and (row.task == "done" or (row.task == "failed" and model.on("resume-failed"))):
             # the cell grants it for the number in force
-            resume = AgentTask(row.number, False, "on")
+            resume = AgentTask(row.number, False, row.power.removeprefix("copy ").replace("reboot", "on"))
             yield ("resume granted", host, body), PROTOCOL, model.set_task(s, host, body, resume)
 
 

@@ -20,7 +20,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
@@ -124,6 +124,10 @@ class GatedDriver(SimulatedDriver):
     def snapshot(self, uuid: str, image_id: str) -> None:
         self._at_task("snapshot", hard=False)
         super().snapshot(uuid, image_id)
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        self._at_task("image", hard=False)
+        super().make_image(uuid, image_id, image, cancel)
 
     def _at_task(self, what: str, *, hard: bool) -> None:
         self.tasks.append((str(what), "hard" if hard else "soft"))

@@ -17,7 +17,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 from rpc.transport import Bus
 
 QUICK = {"report_interval": 0.2, "stats_interval": 0.2, "audit_interval": 0.2, "report_retry_max": 0.3, "call_timeout": 2.0}
@@ -68,6 +68,9 @@ class Hypervisor:
 
     def snapshot(self, uuid: str, image_id: str) -> None:
         pass
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        raise errors.TaskFailed("This machine makes no images.")
 
     def trouble(self) -> str | None:
         return None

@@ -85,7 +85,7 @@ def test_what_lists_cannot_do_is_refused(front: Front, query: str) -> None:
 
 def test_nothing_is_changed_here(front: Front) -> None:
     assert front.client.simulate_post("/image/v2/images", json={"name": "x"}).status_code == 405
-    assert front.client.simulate_delete(f"/image/v2/images/{ONE}").status_code == 405
+    assert front.client.simulate_delete(f"/image/v2/images/{ONE}").status_code == 403
     assert front.get(f"/image/v2/images/{ONE}/file").status_code == 404
 
 

@@ -37,7 +37,7 @@ FINGERPRINTS = {
     "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.7-76a3824c50b5",
     "Selection": "1.1-1cfc9cd9b237",
-    "TaskOrder": "1.2-a71e523e820f",
+    "TaskOrder": "1.3-903398a5f3c4",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.4-d66b9a857655",
 }

@@ -1,0 +1,134 @@
+"""Images that were made of servers: a row says whether users see one.
+
+The row is written in the transaction that accepts the operation, whose UUID is that of the image. It is complete from the end of
+the operation on, and gone if that does not end well, or once the image is deleted. What is in the image store without a row is no
+image, whatever its agent has written. Images outlive their servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.api import image_removals
+from db.api.tables import server_images
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete
+from objects import stored
+from objects.base import Object
+from objects.operation import Operation
+from objects.task import NewImage
+
+_I = server_images.c
+
+
+class ServerImage(Object, frozen=True, kw_only=True):
+    """``complete`` false: it is being made. ``created_at``: when it was asked for, in seconds since the epoch."""
+
+    image_id: str
+    project_id: str
+    server_uuid: str
+    complete: bool
+    asked: NewImage
+    created_at: float
+
+
+_INSERT = sa.insert(server_images)
+_COMPLETE = (
+    sa.update(server_images)
+    .where(_I.image_id == sa.bindparam("image"))
+    .values(complete=sa.true())
+    .execution_options(preserve_rowcount=True)
+)
+_FORGET = KeyedDelete(_I.image_id, returning=[_I.image_id])
+_LIST = sa.select(server_images).order_by(_I.created_at.desc(), _I.image_id)
+_BACKUPS = (
+    sa.select(_I.image_id)
+    .where(_I.server_uuid == sa.bindparam("server"), _I.backup_type == sa.bindparam("type"), _I.complete == sa.true())
+    .order_by(_I.created_at.desc(), _I.image_id.desc())
+)
+
+
+def add(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
+    """Note the images that these operations make."""
+    rows = [
+        {
+            "image_id": each.uuid,
+            "project_id": each.project_id,
+            "server_uuid": each.server_uuid,
+            "complete": False,
+            "backup_type": each.args.image.backup_type,
+            "asked": stored.dump(each.args.image),
+            "created_at": each.created_at,
+        }
+        for each in accepted
+        if each.kind.makes_image and each.args.image is not None
+    ]
+    if rows:
+        tx.execute(_INSERT, rows)
+
+
+def complete(tx: ApiTransaction, done: Sequence[Operation], now: float) -> None:
+    """The images of these operations are complete: users see them, and backups beyond the rotation are removed.
+
+    An image that was deleted meanwhile is removed.
+    """
+    for each in done:
+        image = each.args.image
+        if not each.kind.makes_image or image is None:
+            continue
+        if not tx.execute(_COMPLETE, {"image": each.uuid}).rowcount:
+            image_removals.add(tx, {each.uuid: None}, now)
+        if image.backup_type:
+            backups = tx.execute(_BACKUPS, {"server": each.server_uuid, "type": image.backup_type}).scalars().all()
+            remove(tx, backups[image.rotation :], now)
+
+
+def remove(tx: ApiTransaction, image_ids: Collection[str], now: float) -> None:
+    """Nobody sees these images any more, and they are removed from the store."""
+    if image_ids:
+        forget(tx, image_ids)
+        image_removals.add(tx, dict.fromkeys(image_ids), now)
+
+
+def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
+    """The images are none: their operations have not ended well."""
+    _FORGET(tx, sorted(image_ids))
+
+
+def list_(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
+    """The images of servers of a project, the newest first; None: of every project."""
+    query = _LIST if project_id is None else _LIST.where(_I.project_id == project_id)
+    return [_image(row) for row in tx.execute(query)]
+
+
+def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImage | None:
+    """One of those of ``list_``."""
+    query = sa.select(server_images).where(_I.image_id == image_id)
+    row = tx.execute(query if project_id is None else query.where(_I.project_id == project_id)).one_or_none()
+    return None if row is None else _image(row)
+
+
+def delete(tx: ApiTransaction, image_id: str, project_id: str | None, now: float) -> bool:
+    """A user deletes an image; whether there was one. One that is being made is removed when its host has told its end."""
+    found = get(tx, image_id, project_id)
+    if found is None:
+        return False
+    forget(tx, [image_id])
+    if found.complete:
+        image_removals.add(tx, {image_id: None}, now)
+    return True
+
+
+def _image(row: sa.Row[Any]) -> ServerImage:
+    asked = stored.load_or_none(row.asked, NewImage) or NewImage(name=row.image_id, owner=row.project_id)
+    return ServerImage(
+        image_id=row.image_id,
+        project_id=row.project_id,
+        server_uuid=row.server_uuid,
+        complete=bool(row.complete),
+        asked=asked,
+        created_at=row.created_at,
+    )
