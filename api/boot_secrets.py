@@ -45,6 +45,10 @@ class BootSecretsPolicy:
         """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
         return self._completed(create.secrets_of_rebuild(value), "rebuild")
 
+    def password(self, given: str | None, of: str, *, made: bool) -> BootSecrets:
+        """The password of an action. ``made``: one is generated if none is given, under the same conditions as at boot."""
+        return self._completed(BootSecrets(admin_pass=given), of, told=made)
+
     def _completed(self, asked: BootSecrets, of: str, *, told: bool = True) -> BootSecrets:
         """``of``: what of the body has them. ``told``: the answer can return a password."""
         if not self._vault.sealing:

@@ -98,6 +98,10 @@ UNSHELVE = "os_compute_api:os-shelve:unshelve"
 UNSHELVE_TO_HOST = UNSHELVE + "_to_host"
 CREATE_IMAGE = SERVERS + "create_image"
 CREATE_BACKUP = "os_compute_api:os-create-backup"
+RESCUE = "os_compute_api:os-rescue"
+UNRESCUE = "os_compute_api:os-unrescue"
+CHANGE_PASSWORD = "os_compute_api:os-admin-password"  # noqa: S105 - the name of a rule
+CRASH_DUMP = SERVERS + "trigger_crash_dump"
 MIGRATE = "os_compute_api:os-migrate-server:migrate"
 LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
@@ -305,6 +309,10 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (UNSHELVE_TO_HOST, ADMIN, "Unshelve a server to a certain host.", "unshelve"),
             (CREATE_IMAGE, MEMBER, "Make an image of a server.", "createImage"),
             (CREATE_BACKUP, MEMBER, "Make a backup of a server, and remove older ones.", "createBackup"),
+            (RESCUE, MEMBER, "Boot a server from a rescue image.", "rescue"),
+            (UNRESCUE, MEMBER, "Boot a rescued server from its own disk again.", "unrescue"),
+            (CHANGE_PASSWORD, MEMBER, "Change the administrator's password of a server.", "changePassword"),
+            (CRASH_DUMP, MEMBER, "Let a server dump its memory.", "trigger_crash_dump"),
             (MIGRATE, ADMIN, "Migrate a server to another host.", "migrate"),
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),

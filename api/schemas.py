@@ -540,6 +540,9 @@ CREATE_BACKUP = _versions(
     ),
     required=["name", "backup_type", "rotation"],
 )
+RESCUE = _versions(((2, 1), {"adminPass": _ADMIN_PASS, "rescue_image_ref": _UUID}), null=True)
+CRASH_DUMP: Versions = (((2, 1), _NULL),)
+CHANGE_PASSWORD = _versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {
     "imageRef": _UUID,

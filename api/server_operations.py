@@ -38,6 +38,7 @@ _PLAIN = {
     "unpause": (Kind.UNPAUSE, policies.UNPAUSE),
     "suspend": (Kind.SUSPEND, policies.SUSPEND),
     "resume": (Kind.RESUME, policies.RESUME),
+    "unrescue": (Kind.UNRESCUE, policies.UNRESCUE),
 }
 """Actions whose value says nothing, with their operations and rules."""
 
@@ -61,6 +62,9 @@ class OperationActions:
             ("shelve", policies.SHELVE, schemas.NO_VALUE, self._shelve),
             ("shelveOffload", policies.SHELVE_OFFLOAD, schemas.NO_VALUE, self._offload),
             ("unshelve", policies.UNSHELVE, schemas.UNSHELVE, self._unshelve),
+            ("rescue", policies.RESCUE, schemas.RESCUE, self._rescue),
+            ("changePassword", policies.CHANGE_PASSWORD, schemas.CHANGE_PASSWORD, self._change_password),
+            ("trigger_crash_dump", policies.CRASH_DUMP, schemas.CRASH_DUMP, self._accepting(Kind.CRASH_DUMP)),
             ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
             ("os-migrateLive", policies.LIVE_MIGRATE, schemas.LIVE_MIGRATE, self._migrate_live),
             ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
@@ -153,6 +157,21 @@ class OperationActions:
             raise errors.Forbidden("unshelve.host: policy does not let you name a host")
         args = OperationArgs(host=host, availability_zone=zone, any_zone="availability_zone" in asked and zone is None)
         self._operations.unshelve(call, server_id, args)
+        resp.status = 202
+
+    def _rescue(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
+        """Answers with the password of the rescue system."""
+        asked = value or {}
+        given = self._boot_secrets.password(asked.get("adminPass"), "rescue", made=True)
+        args = OperationArgs(image_id=asked.get("rescue_image_ref"), drive=DriveChanges(has_secrets=bool(given)))
+        self._operations.accept(call, server_id, Kind.RESCUE, args, secrets=given)
+        password = self._boot_secrets.answered(given)
+        answer(resp, {"adminPass": password} if password is not None else {}, 200)
+
+    def _change_password(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        given = self._boot_secrets.password(value["adminPass"], "changePassword", made=False)
+        args = OperationArgs(drive=DriveChanges(has_secrets=True))
+        self._operations.accept(call, server_id, Kind.CHANGE_PASSWORD, args, secrets=given)
         resp.status = 202
 
     def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:

@@ -30,6 +30,7 @@ STATUSES = {
     ServerPhase.STOPPED: "SHUTOFF",
     ServerPhase.PAUSED: "PAUSED",
     ServerPhase.SUSPENDED: "SUSPENDED",
+    ServerPhase.RESCUED: "RESCUE",
     ServerPhase.RESIZING: "RESIZE",
     ServerPhase.MIGRATING: "MIGRATING",
     ServerPhase.VERIFYING: "VERIFY_RESIZE",

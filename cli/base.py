@@ -174,8 +174,8 @@ def name(text: str) -> str:
     return text
 
 
-def secret_url(text: str) -> str:
-    """A URL that may hold a password: ``@FILE`` is read from that file's first line, ``-`` from standard input.
+def secret_text(text: str) -> str:
+    """A password, or a URL that may hold one: ``@FILE`` is read from that file's first line, ``-`` from standard input.
 
     What is given literally can be read by other users of the machine, in the list of processes.
     """

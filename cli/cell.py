@@ -10,7 +10,7 @@ from cells import administration
 from cells.administration import CellChange, NewCell
 from cells.cell import Cell
 from cells.emptying import HostCondition, MoveOrder
-from cli.base import ActionShow, Admin, Row, Table, secret_url
+from cli.base import ActionShow, Admin, Row, Table, secret_text
 from cli.empty import COLUMNS, EmptyingCommand
 from cli.move import user_name
 from db.api.cell_mappings import HasHosts, HasServers, UnfinishedWork
@@ -49,10 +49,10 @@ class CellCreate(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAME", help="name of the cell: letters, digits, '.', '_' and '-'")
         parser.add_argument(
-            "--database-connection", metavar="URL", type=secret_url, help="URL of the cell's database; @FILE: read it there"
+            "--database-connection", metavar="URL", type=secret_text, help="URL of the cell's database; @FILE: read it there"
         )
         parser.add_argument(
-            "--transport-url", metavar="URL", type=secret_url, default="", help="URL of the cell's bus, likewise; none for cell0"
+            "--transport-url", metavar="URL", type=secret_text, default="", help="URL of the cell's bus, likewise; none for cell0"
         )
         parser.add_argument("--cell0", action="store_true", help="create cell0, which holds servers that never got a host")
         parser.add_argument("--disabled", action="store_true", help="create it disabled, so that it takes no builds")
@@ -105,9 +105,9 @@ class CellUpdate(ActionShow):
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
         parser.add_argument("--name", metavar="NAME", help="its new name")
         parser.add_argument(
-            "--database-connection", metavar="URL", type=secret_url, help="its database's new URL; @FILE: read it there"
+            "--database-connection", metavar="URL", type=secret_text, help="its database's new URL; @FILE: read it there"
         )
-        parser.add_argument("--transport-url", metavar="URL", type=secret_url, help="its bus's new URL, likewise")
+        parser.add_argument("--transport-url", metavar="URL", type=secret_text, help="its bus's new URL, likewise")
         parser.add_argument(
             "--check", action=argparse.BooleanOptionalAction, default=True, help="try new URLs before they are saved (default: yes)"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cells import administration
 from cells.administration import CellChange, NewCell
-from cli.base import Admin, secret_url
+from cli.base import Admin, secret_text
 from cli.cell import sync_schema
 from cli.install import folder as install_folder
 from cli.quickstart_files import Access, QuickstartFolder
@@ -49,10 +49,10 @@ class Quickstart(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("folder", metavar="DIR", type=Path, help="folder for its files")
         parser.add_argument(
-            "--database-connection", metavar="URL", type=secret_url, help="URL of the databases (default: SQLite files)"
+            "--database-connection", metavar="URL", type=secret_text, help="URL of the databases (default: SQLite files)"
         )
         parser.add_argument(
-            "--transport-url", metavar="URL", type=secret_url, help=f"URL of the bus (default: {BROKER}, for API level and cell)"
+            "--transport-url", metavar="URL", type=secret_text, help=f"URL of the bus (default: {BROKER}, for API level and cell)"
         )
         parser.add_argument("--port", type=port, default=8774, help="port of the API (default: 8774)")
         parser.add_argument("--add-cell", metavar="NAME", help="add this cell to the existing deployment")

@@ -26,7 +26,7 @@ from objects.context import request_of
 from objects.diagnostics import Diagnostics
 from objects.instance import Failure
 from objects.spec import BootSecrets, RequestSpec
-from objects.task import TaskKind, TaskOrder
+from objects.task import NewImage, TaskKind, TaskOrder
 from objects.text import hostname_of
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
@@ -42,8 +42,8 @@ DESTROY_THREADS = 4
 TASK_THREADS = 8
 """Concurrent tasks of running guests. Most of them wait for a guest's system."""
 
-SECRETS_LOST = "The user data and password of this rebuild are no longer stored, or the cell's conductor is of an older release."
-"""Why a rebuild failed whose grant came without the secrets that it needs."""
+SECRETS_LOST = "The user data and password of this task are no longer stored, or the cell's conductor is of an older release."
+"""Why a task failed whose grant came without the secrets that it needs."""
 
 NO_RECORD = "no record"
 """The reason for a guest that the cell has no record of at all."""
@@ -453,8 +453,7 @@ class Agent:
             case TaskKind.REBOOT:
                 self._driver.reboot(guest.uuid, hard=work.hard)
             case TaskKind.REBUILD:
-                if work.order.args.drive.has_secrets and work.secrets is None:
-                    raise errors.TaskFailed(SECRETS_LOST)
+                _check_secrets(work)
                 self._driver.rebuild(guest_after(guest, work.order), work.order.args.drive, work.secrets)
             case TaskKind.SEND:
                 if work.order.args.target is None:
@@ -464,12 +463,38 @@ class Agent:
                 self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
                 self._driver.snapshot(guest.uuid, work.order.args.image_id or "")
             case TaskKind.IMAGE:
-                if work.order.args.image is None or work.order.args.image_id is None:
-                    raise errors.TaskFailed("The order does not say what image is to be made.")
-                self._driver.make_image(guest.uuid, work.order.args.image_id, work.order.args.image, build.cancel)
+                self._driver.make_image(guest.uuid, *_image_of(work), build.cancel)
+            case TaskKind.RESCUE:
+                _check_secrets(work)
+                self._driver.rescue(guest.uuid, work.order.args.image_id or guest.image_id or "", work.secrets)
+            case TaskKind.PASSWORD:
+                self._driver.set_password(guest.uuid, _password_of(work))
+            case TaskKind.CRASH_DUMP:
+                self._driver.crash_dump(guest.uuid)
 
     def _retry_at(self, tries: int) -> float:
         return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)
+
+
+def _check_secrets(work: Work) -> None:
+    """Raises errors.TaskFailed if the task has secrets, and its grant came without them."""
+    if work.order.args.drive.has_secrets and work.secrets is None:
+        raise errors.TaskFailed(SECRETS_LOST)
+
+
+def _password_of(work: Work) -> str:
+    """The password to be set. Raises errors.TaskFailed."""
+    if work.secrets is None or work.secrets.admin_pass is None:
+        raise errors.TaskFailed(SECRETS_LOST)
+    return work.secrets.admin_pass
+
+
+def _image_of(work: Work) -> tuple[str, NewImage]:
+    """The image to be made, by its id. Raises errors.TaskFailed."""
+    args = work.order.args
+    if args.image is None or args.image_id is None:
+        raise errors.TaskFailed("The order does not say what image is to be made.")
+    return args.image_id, args.image
 
 
 def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:

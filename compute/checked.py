@@ -84,6 +84,21 @@ class CheckedDriver:
             raise errors.TaskFailed("The hypervisor driver of this host makes no images.")
         self._driver.make_image(uuid, image_id, image, cancel)
 
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        if not hasattr(self._driver, "rescue"):
+            raise errors.TaskFailed("The hypervisor driver of this host rescues no guests.")
+        self._driver.rescue(uuid, image_id, secrets)
+
+    def set_password(self, uuid: str, password: str) -> None:
+        if not hasattr(self._driver, "set_password"):
+            raise errors.TaskFailed("The hypervisor driver of this host sets no passwords.")
+        self._driver.set_password(uuid, password)
+
+    def crash_dump(self, uuid: str) -> None:
+        if not hasattr(self._driver, "crash_dump"):
+            raise errors.TaskFailed("The hypervisor driver of this host triggers no crash dumps.")
+        self._driver.crash_dump(uuid)
+
     def trouble(self) -> str | None:
         return self._driver.trouble() if hasattr(self._driver, "trouble") else None  # else written for an earlier release
 

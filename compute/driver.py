@@ -233,6 +233,26 @@ class ComputeDriver(Protocol):
         """
         ...
 
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        """Boot the guest from a new disk of the image, with its own root disk as the second one. Its power is then RESCUED.
+
+        Its system is asked to stop first. ``secrets``: the password of the rescue system, for which the rules of ``spawn`` hold.
+        The guest's own config drive stays as it is. Idempotent: a rescue that did not end is made anew. ``set_power`` with any
+        other power ends the rescue: the new disk is removed, and the guest has what it had before.
+        """
+        ...
+
+    def set_password(self, uuid: str, password: str) -> None:
+        """Give the guest's administrator another password, through the guest's system. It is in no log and no file.
+
+        Raises ``errors.TaskFailed`` if the guest cannot be asked; a driver without this method counts as such.
+        """
+        ...
+
+    def crash_dump(self, uuid: str) -> None:
+        """Interrupt the guest so that its system dumps its memory, if it is set up for that. A driver may leave this method out."""
+        ...
+
     def guests(self) -> list[Guest]:
         """Every guest that was spawned and not destroyed, by any start of the agent. One that has received all is not INCOMING."""
         ...

@@ -244,6 +244,28 @@ class SimulatedDriver:
             self._images.add_of_server(content, image_id, image, cancel)
         self._consoles.write(guest, f"{guest.name}: image {image_id} is made")
 
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=False)
+        self._disks.write(uuid)
+        self._consoles.write(guest, f"{guest.name}: is rescued from image {image_id or 'none'}")
+        self._journal.change(msgspec.structs.replace(guest, power=Power.RESCUED))
+
+    def set_password(self, uuid: str, password: str) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=False)
+        if guest.power is not Power.ON:
+            raise errors.TaskFailed("The guest does not run, so its password cannot be set.")
+        self._consoles.write(guest, f"{guest.name}: its password is changed")
+        self._journal.change(guest, msgspec.structs.replace(self._journal.received(uuid), admin_pass_set=True))
+
+    def crash_dump(self, uuid: str) -> None:
+        guest = self._guest(uuid)
+        self._check_task(uuid, hard=False)
+        if not guest.power.runs:
+            raise errors.TaskFailed("The guest does not run, so there is nothing to dump.")
+        self._consoles.write(guest, f"{guest.name}: NMI received", f"{guest.name}: dumps its memory")
+
     def trouble(self) -> str | None:
         return None
 

@@ -151,7 +151,7 @@ class Tasks:
                 kind = ReportKind.DONE if work.failure is None else ReportKind.TASK_FAILED
             report = entries.report(kind, build)
             about = {"builder": entries.builder, "failure": work.failure, "task": work.order.number, "restores": work.restores}
-            about["wants_secrets"] = kind is ReportKind.BEGIN and work.order.kind is TaskKind.REBUILD
+            about["wants_secrets"] = kind is ReportKind.BEGIN and work.order.kind.has_secrets
             return msgspec.structs.replace(report, **about)
 
     def _is_at(self, build: Build, phase: Phase, number: int) -> bool:
@@ -176,7 +176,7 @@ def guest_after(guest: Guest, order: TaskOrder) -> Guest:
             return msgspec.structs.replace(guest, power=Power.ON)
         case TaskKind.REBUILD:
             return msgspec.structs.replace(guest, power=order.power, image_id=order.args.image_id or guest.image_id)
-        case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT:
+        case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT | TaskKind.RESCUE:
             return msgspec.structs.replace(guest, power=order.power)
-        case TaskKind.IMAGE:
+        case TaskKind.IMAGE | TaskKind.PASSWORD | TaskKind.CRASH_DUMP:
             return guest

@@ -84,6 +84,8 @@ class Action(Object, frozen=True, kw_only=True):
 _STAGES = {
     OperationKind.CREATE_IMAGE: "compute_snapshot_instance",
     OperationKind.CREATE_BACKUP: "compute_backup_instance",
+    OperationKind.CHANGE_PASSWORD: "compute_set_admin_password",
+    OperationKind.CRASH_DUMP: "compute_trigger_crash_dump",
     OperationKind.MIGRATE: "cold_migrate",
     OperationKind.RESIZE: "compute_resize_instance",
     OperationKind.LIVE_MIGRATE: "compute_live_migration",
@@ -96,6 +98,8 @@ _NAMES = {
     OperationKind.LIVE_MIGRATE: "live-migration",
     OperationKind.CREATE_IMAGE: "createImage",
     OperationKind.CREATE_BACKUP: "createBackup",
+    OperationKind.CHANGE_PASSWORD: "changePassword",
+    OperationKind.CRASH_DUMP: "trigger_crash_dump",
 }
 """The names of actions that are not those of their kinds."""
 

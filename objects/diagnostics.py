@@ -37,6 +37,7 @@ STATES: Mapping[Power, GuestState] = {
     Power.SUSPENDED: GuestState.SUSPENDED,
     Power.HELD: GuestState.SHUTDOWN,
     Power.INCOMING: GuestState.PENDING,
+    Power.RESCUED: GuestState.RUNNING,
 }
 
 

@@ -49,7 +49,7 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     body of a server (``objects/operation.py``), whose it is. ``exhausted``: no host of the cell could take its build.
     """
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     state: str
     host: str | None = None

@@ -35,6 +35,10 @@ class OperationKind(enum.StrEnum):
     UNSHELVE = "unshelve"  # a shelved server that is on no host comes to one
     CREATE_IMAGE = "create-image"  # of its disk; the server stays as it is
     CREATE_BACKUP = "create-backup"  # the same, and older backups are removed
+    RESCUE = "rescue"  # it runs from another image, with its own root disk as the second one
+    UNRESCUE = "unrescue"
+    CHANGE_PASSWORD = "change-password"  # noqa: S105 - the name of an operation
+    CRASH_DUMP = "crash-dump"
 
     @property
     def moves(self) -> bool:
@@ -49,7 +53,7 @@ class OperationKind(enum.StrEnum):
     @property
     def is_harmless(self) -> bool:
         """Whether the server is what it was before, also if the task fails."""
-        return self.makes_image
+        return self.makes_image or self in (OperationKind.RESCUE, OperationKind.CHANGE_PASSWORD, OperationKind.CRASH_DUMP)
 
     @property
     def holds(self) -> bool:
@@ -96,10 +100,10 @@ class Outcome(enum.StrEnum):
 class OperationArgs(Object, frozen=True, kw_only=True):
     """What was asked for beside the kind.
 
-    ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild. ``flavor_id``: of a resize. ``host``: the destination asked for.
-    ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
+    ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild or a rescue. ``flavor_id``: of a resize. ``host``: the destination asked
+    for. ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
     or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
-    resized one does. ``drive``: of a rebuild. ``image``: the image to be made.
+    resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made.
     """
 
     hard: bool = False
@@ -165,6 +169,8 @@ WANTED: dict[OperationKind, Power] = {
     OperationKind.UNPAUSE: Power.ON,
     OperationKind.SUSPEND: Power.SUSPENDED,
     OperationKind.RESUME: Power.ON,
+    OperationKind.RESCUE: Power.RESCUED,
+    OperationKind.UNRESCUE: Power.ON,
     OperationKind.SHELVE: Power.HELD,  # it may run elsewhere before its host hears of that
 }
 """What a guest is to be after an operation in place. Others leave it as it is."""
@@ -192,8 +198,12 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.UNSHELVE: frozenset({Power.OFF}),  # of the shelved body
     OperationKind.CREATE_IMAGE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.CREATE_BACKUP: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
+    OperationKind.RESCUE: frozenset({Power.ON, Power.OFF}),
+    OperationKind.UNRESCUE: frozenset({Power.RESCUED}),
+    OperationKind.CHANGE_PASSWORD: frozenset({Power.ON}),
+    OperationKind.CRASH_DUMP: frozenset({Power.ON, Power.PAUSED, Power.RESCUED}),
 }
-"""The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD."""
+"""The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD and RESCUED."""
 
 
 def task_kind(kind: OperationKind) -> TaskKind:
@@ -207,13 +217,36 @@ _TASKS = {
     OperationKind.SHELVE: TaskKind.SNAPSHOT,
     OperationKind.CREATE_IMAGE: TaskKind.IMAGE,
     OperationKind.CREATE_BACKUP: TaskKind.IMAGE,
+    OperationKind.RESCUE: TaskKind.RESCUE,
+    OperationKind.CHANGE_PASSWORD: TaskKind.PASSWORD,
+    OperationKind.CRASH_DUMP: TaskKind.CRASH_DUMP,
 }
 
 
-SINCE: Mapping[OperationKind, MessagesVersion] = {OperationKind.FAIL: V1_1}
+SINCE: Mapping[OperationKind, MessagesVersion] = dict.fromkeys(
+    (
+        OperationKind.FAIL,
+        OperationKind.CREATE_IMAGE,
+        OperationKind.CREATE_BACKUP,
+        OperationKind.RESCUE,
+        OperationKind.UNRESCUE,
+        OperationKind.CHANGE_PASSWORD,
+        OperationKind.CRASH_DUMP,
+    ),
+    V1_1,
+)
 """The messages versions that have these kinds. Processes of an older release cannot read their rows."""
 
-AFTER_FAILURE = frozenset({OperationKind.RESET, OperationKind.FAIL, OperationKind.START, OperationKind.STOP, OperationKind.REBUILD})
+AFTER_FAILURE = frozenset(
+    {
+        OperationKind.RESET,
+        OperationKind.FAIL,
+        OperationKind.START,
+        OperationKind.STOP,
+        OperationKind.REBUILD,
+        OperationKind.RESCUE,
+    }
+)
 """Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""
 
 
@@ -222,5 +255,5 @@ def allows(kind: OperationKind, power: Power, *, hard: bool = False, failed: boo
     if failed and kind in AFTER_FAILURE:
         return True
     if kind is OperationKind.REBOOT and hard:
-        return power is not Power.HELD
+        return power not in (Power.HELD, Power.RESCUED)
     return power in ALLOWED[kind]

@@ -15,6 +15,7 @@ class ServerPhase(enum.StrEnum):
     STOPPED = "stopped"
     PAUSED = "paused"
     SUSPENDED = "suspended"
+    RESCUED = "rescued"
     RESIZING = "resizing"  # or migrated
     MIGRATING = "migrating"  # while it runs
     VERIFYING = "verifying"
@@ -35,6 +36,7 @@ OF_POWER = {
     Power.PAUSED: ServerPhase.PAUSED,
     Power.SUSPENDED: ServerPhase.SUSPENDED,
     Power.INCOMING: ServerPhase.ACTIVE,
+    Power.RESCUED: ServerPhase.RESCUED,
 }
 """The phases of ACTIVE servers without an operation that shows, by their power."""
 
@@ -100,6 +102,9 @@ TASKS = {
     OperationKind.LIVE_MIGRATE: "migrating",
     OperationKind.CREATE_IMAGE: "image_snapshot",
     OperationKind.CREATE_BACKUP: "image_backup",
+    OperationKind.RESCUE: "rescuing",
+    OperationKind.UNRESCUE: "unrescuing",
+    OperationKind.CHANGE_PASSWORD: "updating_password",
 }
 MOVE_TASKS = {
     OperationState.PLACING: "resize_prep",
@@ -115,7 +120,15 @@ SHELVE_TASKS = {OperationState.TASK: "shelving", OperationState.STARTING: "unshe
 """The task states of a server that is being shelved on its host."""
 
 
-POWER_STATES = {Power.ON: 1, Power.PAUSED: 3, Power.OFF: 4, Power.HELD: 4, Power.SUSPENDED: 4, Power.INCOMING: 1}
+POWER_STATES = {
+    Power.ON: 1,
+    Power.PAUSED: 3,
+    Power.OFF: 4,
+    Power.HELD: 4,
+    Power.SUSPENDED: 4,
+    Power.INCOMING: 1,
+    Power.RESCUED: 1,
+}
 """The numbers of powers in the Compute API. 0: nothing is known."""
 
 

@@ -16,7 +16,8 @@ class Power(enum.StrEnum):
     """What a guest is to be, or is.
 
     ``HELD``: off, and may not run until a later task says so, because another body may run. ``INCOMING``: it listens for the memory
-    and disk of another body's guest, and runs once it has received them.
+    and disk of another body's guest, and runs once it has received them. ``RESCUED``: it runs from a rescue image, and has its own
+    root disk as the second one.
     """
 
     ON = "on"
@@ -25,19 +26,21 @@ class Power(enum.StrEnum):
     SUSPENDED = "suspended"
     HELD = "held"
     INCOMING = "incoming"
+    RESCUED = "rescued"
 
     @property
     def runs(self) -> bool:
         """Whether the guest may use its disk."""
-        return self in (Power.ON, Power.PAUSED)
+        return self in (Power.ON, Power.PAUSED, Power.RESCUED)
 
 
 class TaskKind(enum.StrEnum):
     """``POWER``: bring the guest to the row's power. ``SNAPSHOT``: the same, and copy its disk to the image store. ``SEND``: live
     migration of the running guest to a body that is INCOMING. ``IMAGE``: make an image of its disk as it is at one moment; the
-    guest stays as it is.
+    guest stays as it is. ``RESCUE``: boot it from a rescue image. ``PASSWORD``: give it another administrator's password.
+    ``CRASH_DUMP``: interrupt it so that its system dumps its memory.
 
-    These four may be repeated; the others are carried out once at most.
+    Reboots, rebuilds and crash dumps are carried out once at most. The others may be repeated.
     """
 
     POWER = "power"
@@ -46,10 +49,18 @@ class TaskKind(enum.StrEnum):
     SNAPSHOT = "snapshot"
     SEND = "send"
     IMAGE = "image"
+    RESCUE = "rescue"
+    PASSWORD = "password"  # noqa: S105 - the name of a task
+    CRASH_DUMP = "crash-dump"
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether secrets may belong to it, which come with the grant."""
+        return self in (TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD)
 
     @property
     def once(self) -> bool:
-        return self in (TaskKind.REBOOT, TaskKind.REBUILD)
+        return self in (TaskKind.REBOOT, TaskKind.REBUILD, TaskKind.CRASH_DUMP)
 
 
 class TaskState(enum.StrEnum):
@@ -88,7 +99,7 @@ class NewImage(Object, frozen=True, kw_only=True):
 
 
 class DriveChanges(Object, frozen=True, kw_only=True):
-    """What a rebuild changes in the config drive of its guest.
+    """What a rebuild changes in the config drive of its guest. Of a rescue and of a new password only ``has_secrets`` counts.
 
     ``has_secrets``: ``BootSecrets`` are stored beside it, and the guest must not be rebuilt without them. ``key_name`` None: the
     key pair stays; empty: it is removed. ``public_key``: the text of the new key. ``removes_user_data``: the user data of the old
@@ -105,9 +116,9 @@ class DriveChanges(Object, frozen=True, kw_only=True):
 
 
 class TaskArgs(Object, frozen=True, kw_only=True):
-    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild, None: the image that it has; of a
-    snapshot and of an image its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild. ``image``:
-    what an image is to be.
+    """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild or a rescue; None: the image that it
+    has. Of a snapshot and of an image: its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild, a
+    rescue, a password. ``image``: what an image is to be.
     """
 
     hard: bool = False

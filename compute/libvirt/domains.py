@@ -234,7 +234,7 @@ class Domains:
             case libvirt.VIR_DOMAIN_PAUSED:
                 return Power.PAUSED, ""
             case _:  # running, blocked, shutting down, asleep by its own system
-                return Power.ON, ""
+                return (Power.RESCUED if wanted is Power.RESCUED else Power.ON), ""
 
     def is_saved(self, domain: Any) -> bool:
         """Whether the memory of the guest, which is off, is on disk."""

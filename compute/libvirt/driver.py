@@ -30,7 +30,7 @@ from compute.libvirt.diagnostics import diagnostics_of
 from compute.libvirt.disk_plan import plan_disks
 from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, make_domain_xml
 from compute.libvirt.domains import Domains, has_crashed
-from compute.libvirt.guest_files import EPHEMERAL_DISK, IMAGE_DISK, NEW_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
+from compute.libvirt.guest_files import EPHEMERAL_DISK, IMAGE_DISK, NEW_DISK, RESCUE_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
 from compute.libvirt.host import Host
 from compute.libvirt.kept_guest import KeptGuest
 from compute.libvirt.live_copies import LiveCopies
@@ -146,7 +146,13 @@ class LibvirtDriver:
             self._power.bring(domain, guest.power, hard=True)
 
     def set_power(self, uuid: str, power: Power, *, hard: bool) -> None:
-        self._power.bring(self._find(uuid), power, hard=hard)
+        domain = self._find(uuid)
+        is_rescued = self._domains.kept(domain).guest.power is Power.RESCUED
+        if power is Power.RESCUED and not is_rescued:
+            raise errors.TaskFailed("The guest is not rescued any more.")
+        if is_rescued and power is not Power.RESCUED:
+            domain = self._end_rescue(domain, hard=hard)
+        self._power.bring(domain, power, hard=hard)
 
     def reboot(self, uuid: str, *, hard: bool) -> None:
         domain = self._find(uuid)
@@ -187,6 +193,45 @@ class LibvirtDriver:
                 self._snapshots.add_of_server(copy, image_id, image, cancel, disk_format="qcow2", properties=properties)
         finally:
             copy.unlink(missing_ok=True)
+
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        with _touched():
+            domain = self._find(uuid)
+            held = self._domains.kept(domain)
+            image = self._cache.base(image_id, threading.Event(), held.spec.project_id)
+            with _as_task_failure():
+                drive = config_drive_files(held.guest, held.spec, secrets)
+                self._power.stop(domain, hard=False)
+                disk = self._files.disk(uuid, RESCUE_DISK)
+                disk.unlink(missing_ok=True)
+                qemu_img.create_overlay(disk, image.path, image.disk_format, None)
+                write_config_drive(self._files.rescue_drive(uuid), drive)
+                rescued = msgspec.structs.replace(held.guest, power=Power.RESCUED)
+                domain = self._define(msgspec.structs.replace(held, guest=rescued), spawned=True)
+            self._power.bring(domain, Power.RESCUED, hard=False)
+
+    def _end_rescue(self, domain: Any, *, hard: bool) -> Any:
+        """The guest is defined as it was before its rescue, and is off. If this dies in between, it is still rescued."""
+        held = self._domains.kept(domain)
+        with _touched(), _as_task_failure():
+            self._power.stop(domain, hard=hard)
+            off = msgspec.structs.replace(held.guest, power=Power.OFF)
+            domain = self._define(msgspec.structs.replace(held, guest=off), spawned=True)
+            self._files.end_rescue(held.guest.uuid)
+        return domain
+
+    def set_password(self, uuid: str, password: str) -> None:
+        domain = self._find(uuid)
+        properties = self._domains.kept(domain).image_properties
+        user = properties.get("os_admin_user") or ("Administrator" if properties.get("os_type") == "windows" else "root")
+        doing = f"set the password of {user}, through the guest agent of the guest"
+        with self._connection.errors_as(errors.TaskFailed, doing):
+            self._connection.ask_guest(lambda: domain.setUserPassword(user, password, 0), doing)
+
+    def crash_dump(self, uuid: str) -> None:
+        domain = self._find(uuid)
+        with _touched(), self._connection.errors_as(errors.TaskFailed, "send the guest an NMI"):
+            self._connection.ask_guest(lambda: domain.injectNMI(0), "send the guest an NMI")
 
     # -- what there is -------------------------------------------------------------------------------------------------------------
 
@@ -299,7 +344,10 @@ class LibvirtDriver:
     def _before_start(self, kept: KeptGuest) -> None:
         """A restart of the host has emptied the file system in memory: the drive is made again, without what is stored nowhere."""
         guest, spec = kept.guest, kept.spec
-        if kept.config_drive and not self._files.config_drive(guest.uuid).exists():
+        if guest.power is Power.RESCUED:
+            if not (drive := self._files.rescue_drive(guest.uuid)).exists():
+                write_config_drive(drive, config_drive_files(guest, spec, None, remade=True))
+        elif kept.config_drive and not self._files.config_drive(guest.uuid).exists():
             LOG.info("Instance %s: its config drive is made again, without user data and password", guest.uuid)
             self._make_config_drive(guest, spec, None, remade=True)
         self._attachments.announce(spec.ports, spec.hostname)
@@ -307,9 +355,11 @@ class LibvirtDriver:
     def _define(self, kept: KeptGuest, *, spawned: bool) -> Any:
         """Define the domain, or replace its definition."""
         guest, spec = kept.guest, kept.spec
-        drive = self._files.config_drive(guest.uuid)
+        is_rescued = guest.power is Power.RESCUED
+        drive = self._files.rescue_drive(guest.uuid) if is_rescued else self._files.config_drive(guest.uuid)
         plan = plan_disks(spec)
         buses = {ROOT_DISK: plan.root_bus, EPHEMERAL_DISK: plan.ephemeral_bus, SWAP_DISK: plan.swap_bus}
+        buses = {RESCUE_DISK: plan.root_bus, **buses} if is_rescued else buses
         paths = [path for name in buses if (path := self._files.disk(guest.uuid, name)).exists()]
         attached = [(port, self._attachments.of(port)) for port in spec.ports]
         request = DomainRequest(
@@ -325,7 +375,7 @@ class LibvirtDriver:
             identity=kept.text(),
             image_properties=kept.image_properties,
             spawned=spawned,
-            config_drive=str(drive) if kept.config_drive else None,
+            config_drive=str(drive) if kept.config_drive or is_rescued else None,
             nics=tuple(DomainNic(mac=port.mac, kind=one.kind, source=one.name, mtu=port.mtu) for port, one in attached),
             direct_io=self._host.direct_io,
         )

@@ -19,6 +19,7 @@ FOLDER_MODE = 0o711
 
 UNFINISHED = "unfinished"
 ROOT_DISK, EPHEMERAL_DISK, SWAP_DISK = "disk", "disk.ephemeral", "disk.swap"
+RESCUE_DISK = "disk.rescue"
 NEW_DISK = "disk.new"
 """A root disk that is being made, to replace the other one or to be stored as a snapshot."""
 IMAGE_DISK = "image.new"
@@ -61,6 +62,16 @@ class GuestFiles:
     def config_drive(self, uuid: str) -> Path:
         """The guest's config drive, which is there only if it has one."""
         return self._drives / f"{text.file_name(uuid)}.iso"
+
+    def rescue_drive(self, uuid: str) -> Path:
+        """The config drive of the guest's rescue system, while it is rescued."""
+        drive = self.config_drive(uuid)
+        return drive.with_name(f"{drive.name}.rescue")
+
+    def end_rescue(self, uuid: str) -> None:
+        """Remove what the guest was rescued with. Raises OSError."""
+        for file in (self.disk(uuid, RESCUE_DISK), self.rescue_drive(uuid)):
+            file.unlink(missing_ok=True)
 
     # -- life ----------------------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ SAVE_LIMIT_S = 600.0
 """Seconds in which the memory of a guest must be saved to disk."""
 
 
+_RUNNING = (Power.ON, Power.RESCUED)
+"""Powers of a guest whose CPUs run."""
+
+
 class PowerSwitch:
     """Changes the power of domains, and keeps in them what it is to be."""
 
@@ -51,7 +55,7 @@ class PowerSwitch:
         """Bring the guest to this power, and return when it is so. Idempotent. Raises ``errors.TaskFailed``."""
         now = self._domains.power(domain)
         match power:
-            case Power.ON:
+            case Power.ON | Power.RESCUED:  # the definition of a rescued guest has the rescue disk
                 self._keep(domain, power)
                 self._start(domain, now)
             case Power.PAUSED:
@@ -72,6 +76,11 @@ class PowerSwitch:
                 self._keep(domain, power)
             case _:
                 raise errors.TaskFailed("This host cannot receive a guest live.")
+
+    def stop(self, domain: Any, *, hard: bool) -> None:
+        """Stop the guest, and forget its memory. What its power is to be stays. Raises ``errors.TaskFailed``."""
+        self._stop(domain, self._domains.power(domain), hard=hard)
+        self.forget_memory(domain)
 
     def forget_memory(self, domain: Any) -> None:
         """Remove the memory of a suspended guest, which then starts anew."""
@@ -96,19 +105,19 @@ class PowerSwitch:
     def _start(self, domain: Any, now: Power) -> None:
         if now is Power.PAUSED:
             self._ask(domain.resume, "resume the guest")
-        elif now is not Power.ON:
+        elif now not in _RUNNING:
             self._before_start(self._domains.kept(domain))
             self._ask(domain.create, "start the guest")
 
     def _pause_guest(self, domain: Any, now: Power) -> None:
-        if now is Power.ON:
+        if now in _RUNNING:
             self._ask(domain.suspend, "pause the guest")
         elif now is not Power.PAUSED:
             self._before_start(self._domains.kept(domain))
             self._ask(lambda: domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED), "start the guest")
 
     def _stop(self, domain: Any, now: Power, *, hard: bool) -> None:
-        if now is Power.ON and not hard:
+        if now in _RUNNING and not hard:
             self._shut_down(domain)
         if self._domains.power(domain).runs:  # also if it is paused: it cannot react then
             self._turn_off(domain)
@@ -117,7 +126,7 @@ class PowerSwitch:
         """Press the power button, and wait until the guest is off, or the timeout is over, or its QEMU does not react."""
         end = time.monotonic() + self._timeout
         press_at = 0.0
-        while (now := time.monotonic()) < end and self._domains.power(domain) is Power.ON:
+        while (now := time.monotonic()) < end and self._domains.power(domain) in _RUNNING:
             if now >= press_at:
                 try:
                     self._unless_off(partial(domain.shutdownFlags, _POWER_BUTTON), "shut the guest down", end - now)

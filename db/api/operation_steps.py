@@ -351,6 +351,7 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     failed = [each for each in failed if each not in unchanged]
     _set(tx, shelved, State.SHELVED, now)
     _set(tx, unchanged, State.STARTING, now)
+    operations.erase_secrets(tx, [each.operation.uuid for each in unchanged])
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
     _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
     server_images.complete(tx, [each.operation for each in done], now)

@@ -339,7 +339,7 @@ def _unshelve(asking: Asking) -> list[Any]:
 
 
 RESIZED = ("resize", {"flavorRef": LARGER_FLAVOR}, "VERIFY_RESIZE")
-for each in ("os-stop", "pause", "suspend", "shelve", "forceDelete", "trigger_crash_dump", "rescue"):
+for each in ("os-stop", "pause", "suspend", "shelve", "forceDelete", "trigger_crash_dump"):
     action(each)
 action("os-start", ("os-stop", None, "SHUTOFF"))
 action("unpause", ("pause", None, "PAUSED"))
@@ -348,6 +348,9 @@ action("unshelve", ("shelve", None, "SHELVED_OFFLOADED"), bodies=_unshelve)
 action("lock", bodies=_lock)
 action("createImage", bodies=lambda _: [{"name": "snap"}, {"name": "snap", "metadata": {"a": "b"}}])
 action("createBackup", bodies=lambda _: [{"name": "copy", "backup_type": "daily", "rotation": 1}])
+action("rescue", bodies=lambda _: [None, {"adminPass": "given-pass", "rescue_image_ref": IMAGE}])
+action("unrescue", ("rescue", None, "RESCUE"))
+action("changePassword", bodies=lambda _: [{"adminPass": "given-pass"}])
 action("unlock", ("lock", None, "ACTIVE"))
 action("reboot", bodies=lambda _: [{"type": "HARD"}, {"type": "SOFT"}])
 action("rebuild", bodies=_rebuild)

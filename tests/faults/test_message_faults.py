@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -18,11 +19,12 @@ import rpc
 from compute.simulated import METADATA_KEY
 from db.cell import instances
 from db.cell.tasks import TaskFor
+from images.store import FolderStore
 from objects.build import ReportKind
 from objects.flavor import Flavor
 from objects.operation import OperationArgs, OperationKind
 from objects.spec import ServerProperties
-from objects.task import Power, Task, TaskKind, TaskState
+from objects.task import NewImage, Power, Task, TaskArgs, TaskKind, TaskState
 from rpc.arguments import signatures
 from tests.faults.schedule_judge import Asked, Story, come_to_rest
 from tests.faults.schedules import stage
@@ -86,6 +88,12 @@ class Scene:
         task = Task(number=4, kind=TaskKind.POWER, power=Power.OFF)
         self.world.ask(HOMES[host], TaskFor(instance_uuid=uuid, task=task))
         self.tasks[uuid] = (TaskState.FAILED, Power.ON) if fails else (TaskState.DONE, Power.OFF)
+
+    def ask(self, uuid: str, task: Task) -> None:
+        """Let the host of an ACTIVE instance carry this out, after which the guest has the power of the task."""
+        [host] = self._hosts(uuid)
+        self.world.ask(HOMES[host], TaskFor(instance_uuid=uuid, task=task))
+        self.tasks[uuid] = TaskState.DONE, task.power
 
     def rest(self, *, verify: bool = False) -> None:
         """Everything goes on until nothing is on its way, and is as it should be."""
@@ -312,6 +320,38 @@ def test_nothing_depends_on_it(world: SteppedWorld, message: str, fault: str) ->
     assert scene.struck, "the message was never sent"
     scene.release()
     scene.rest(verify=True)
+
+
+IMAGE = str(uuid4())
+TASKS = {
+    "image": Task(
+        number=4, kind=TaskKind.IMAGE, power=Power.ON, args=TaskArgs(image_id=IMAGE, image=NewImage(name="one", owner="p"))
+    ),
+    "rescue": Task(number=4, kind=TaskKind.RESCUE, power=Power.RESCUED),
+    "crash dump": Task(number=4, kind=TaskKind.CRASH_DUMP, power=Power.ON),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("message", ["compute.do_tasks", "cell-conductor.report begin", "cell-conductor.report done"])
+@pytest.mark.parametrize("task", TASKS)
+def test_no_task_depends_on_it(world: SteppedWorld, task: str, message: str, fault: str) -> None:
+    if fault == "answer lost" and message.startswith(CASTS):
+        return
+    world.reset()
+    scene = Scene(world, message, fault)
+    uuid = scene.booted()
+    scene.ask(uuid, TASKS[task])
+    scene.rest()
+    assert scene.struck, "the message was never sent"
+    scene.release()
+    scene.rest(verify=True)
+    [host] = [host for host in HOMES if uuid in {guest.uuid for guest in world.guests(host)}]
+    assert world.agent(host).driver.console_output(uuid, 1 << 16).count(b"NMI received") == (task == "crash dump")
+    store = FolderStore(world.path / "images")
+    assert task != "image" or store.about(IMAGE).owner == "p"
+    if task == "image":
+        store.delete(IMAGE)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

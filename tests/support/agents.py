@@ -129,6 +129,18 @@ class GatedDriver(SimulatedDriver):
         self._at_task("image", hard=False)
         super().make_image(uuid, image_id, image, cancel)
 
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        self._at_task("rescue", hard=False)
+        super().rescue(uuid, image_id, secrets)
+
+    def set_password(self, uuid: str, password: str) -> None:
+        self._at_task("password", hard=False)
+        super().set_password(uuid, password)
+
+    def crash_dump(self, uuid: str) -> None:
+        self._at_task("crash-dump", hard=False)
+        super().crash_dump(uuid)
+
     def _at_task(self, what: str, *, hard: bool) -> None:
         self.tasks.append((str(what), "hard" if hard else "soft"))
         wait_until(lambda: self.gate.is_set() or self.closed.is_set(), PATIENCE, pause=0.005)

@@ -72,6 +72,15 @@ class Hypervisor:
     def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
         raise errors.TaskFailed("This machine makes no images.")
 
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        raise errors.TaskFailed("This machine rescues no guests.")
+
+    def set_password(self, uuid: str, password: str) -> None:
+        raise errors.TaskFailed("This machine sets no passwords.")
+
+    def crash_dump(self, uuid: str) -> None:
+        raise errors.TaskFailed("This machine triggers no crash dumps.")
+
     def trouble(self) -> str | None:
         return None
 

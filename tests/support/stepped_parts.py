@@ -34,7 +34,7 @@ from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.process import AGENT_BINARY
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
@@ -175,6 +175,21 @@ class SteppedHypervisor(SimulatedDriver):
         pause("rebuild")
         super().rebuild(guest, changes, secrets)
         pause("rebuilt")
+
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+        pause("make image")
+        super().make_image(uuid, image_id, image, SteppedCancel(cancel))
+        pause("image made")
+
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+        pause("rescue")
+        super().rescue(uuid, image_id, secrets)
+        pause("rescued")
+
+    def crash_dump(self, uuid: str) -> None:
+        pause("crash dump")
+        super().crash_dump(uuid)
+        pause("dumped")
 
     def destroy(self, uuid: str) -> None:
         pause("destroy")

@@ -204,7 +204,12 @@ class AgentProcess(Process):
             task_failure_rate=world.task_failure_rate,
         )
         settings = ComputeSettings(
-            host=host, simulated=simulated, cpu_allocation_ratio=1.0, spawn_timeout=0.0, outage_retry_max=0.0
+            host=host,
+            simulated=simulated,
+            cpu_allocation_ratio=1.0,
+            spawn_timeout=0.0,
+            outage_retry_max=0.0,
+            images_folder=str(world.path / "images"),
         )
         self.driver = SteppedHypervisor(settings, world.reboots)
         bus = world.network.bus(HOMES[host])

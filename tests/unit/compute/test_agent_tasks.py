@@ -122,8 +122,9 @@ def host() -> Host:
     return Host()
 
 
-def test_only_a_rebuild_asks_for_secrets_and_keeps_them_until_it_is_done(host: Host) -> None:
-    build = host.asking(an_order(4, Power.ON, TaskKind.REBUILD))
+@pytest.mark.parametrize("kind", [TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD])
+def test_some_tasks_ask_for_secrets_and_keep_them_until_they_are_done(host: Host, kind: TaskKind) -> None:
+    build = host.asking(an_order(4, Power.ON, kind))
     asked = host.tasks.report(build)
     assert asked is not None
     assert asked.wants_secrets
@@ -142,6 +143,21 @@ def test_only_a_rebuild_asks_for_secrets_and_keeps_them_until_it_is_done(host: H
     asked = host.tasks.report(other)
     assert asked is not None
     assert not asked.wants_secrets
+
+
+@pytest.mark.parametrize(
+    ("kind", "power"),
+    [
+        (TaskKind.RESCUE, Power.RESCUED),
+        (TaskKind.IMAGE, Power.ON),
+        (TaskKind.PASSWORD, Power.ON),
+        (TaskKind.CRASH_DUMP, Power.ON),
+    ],
+)
+def test_what_a_guest_is_after_a_task(host: Host, kind: TaskKind, power: Power) -> None:
+    """Only a rescue changes it, whatever the order says."""
+    host.finishing(an_order(4, Power.RESCUED, kind))
+    assert host.power() is power
 
 
 def test_a_task_that_succeeds(host: Host) -> None:

@@ -17,8 +17,8 @@ from rpc.codec import all_messages
 
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
-    "BuildOrder": "1.4-e9fb7ac10695",
-    "BuildOrders": "2.8-c31a33c3ac9c",
+    "BuildOrder": "1.5-89407e6a918c",
+    "BuildOrders": "2.9-81bfea5f0e8d",
     "Capacity": "1.0-d1751b277fd5",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.3-e09a5bee287b",
@@ -31,13 +31,13 @@ FINGERPRINTS = {
     "Failure": "1.1-84d533ba651e",
     "FeedEvent": "1.1-b2550ef937ac",
     "Holding": "1.1-1ec0b4b95e88",
-    "InstanceSummary": "1.3-358d0b3e2b8a",
+    "InstanceSummary": "1.4-723f1a307995",
     "Loss": "1.0-d5cb93287232",
     "Origin": "1.1-7a2a9caecdcd",
     "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.7-76a3824c50b5",
     "Selection": "1.1-1cfc9cd9b237",
-    "TaskOrder": "1.3-903398a5f3c4",
+    "TaskOrder": "1.3-7e515cfae906",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.4-d66b9a857655",
 }
