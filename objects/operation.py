@@ -190,7 +190,7 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.MIGRATE: frozenset({Power.ON, Power.OFF}),
     OperationKind.RESIZE: frozenset({Power.ON, Power.OFF}),
     OperationKind.LIVE_MIGRATE: frozenset({Power.ON}),
-    OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
+    OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED, Power.RESCUED}),
     OperationKind.RESET: frozenset(),
     OperationKind.FAIL: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),
     OperationKind.RESPAWN: frozenset(),

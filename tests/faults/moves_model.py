@@ -427,6 +427,7 @@ class Model:
 
     def switch(self, s: State, operation: Operation) -> State:
         s = self.point(s, operation.twin, operation.source)
+        s = s._replace(want="on" if s.want == "rescue" else s.want)  # an evacuation ends a rescue
         return s._replace(operation=operation._replace(state="verify")) if operation.kind == "resize" else self.part(s, operation)
 
     def part(self, s: State, operation: Operation) -> State:

@@ -82,7 +82,7 @@ def may_ask(model: Model, s: State, kind: str) -> bool:
     if s.operation is not None and not ends_task and model.on("one-op"):
         return False
     if kind in (*MOVES, *SHELVING):
-        return None in s.mappings and s.want != "rescue"
+        return None in s.mappings and (s.want != "rescue" or kind == "evacuate")
     allowed = {"reboot": ("on",), "rescue": ("on", "off"), "unrescue": ("rescue",), "image": ("on", "off")}
     return s.want in allowed.get(kind, ("on", "off"))
 
@@ -159,7 +159,7 @@ def staging(model: Model, s: State, rest: State, conductor: Conductor) -> Step:
     _, body, fence, host = conductor
     source = source_host(s)
     others = tuple(x for x in model.names if x not in (host, source) and model.cell_of[x] == model.cell_of[host])
-    row = Row("STAGED", fence, 1, host, others[:1], power=s.want)
+    row = Row("STAGED", fence, 1, host, others[:1], power="on" if s.want == "rescue" else s.want)
     return ("stage", body, host), PROTOCOL, goes_on(rest._replace(rows=put(rest.rows, body, row)), conductor, "hold")
 
 

@@ -16,7 +16,7 @@ from db.cell.tables import instances
 from objects.operation import OperationKind
 from objects.task import DriveChanges, Power
 from service.vault import Vault, new_key
-from tests.functional.api.test_api_operations import NEW, READER, act, at, booted, listed, refusal, shown
+from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, at, booted, listed, refusal, shown, twin_of
 from tests.functional.api.test_api_operations import write as write_summary
 from tests.functional.api.test_api_rebuild import VAULT, operation
 from tests.functional.api.test_api_rebuild import kept as kept_by
@@ -150,3 +150,11 @@ def test_a_crash_dump(front: Front, server: str) -> None:
     told(front, server, Power.ON)
     write(front, server, power="off", task_number=4, task_state="done")
     assert refusal(act(front, server, "trigger_crash_dump"), 409)
+
+
+def test_an_evacuation_ends_a_rescue(front: Front, server: str) -> None:
+    front.heartbeat("h1", 1.0)
+    write(front, server, power="rescued", task_number=4, task_state="done")
+    assert act(front, server, "evacuate", {}, ADMIN | at("2.94")).status_code == 200
+    assert twin_of(front, server)[0].power is Power.ON
+    assert operation(front, server).power_before is Power.RESCUED, "if it is given up"
