@@ -312,6 +312,8 @@ def older_release() -> str:
     command = ("git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0", "--match", "v*")
     tag = subprocess.run(command, check=False, capture_output=True, text=True)
     return tag.stdout.strip() or FIRST_OLDER
+
+
 CLUSTERS = (
     ("--database", "galera", "--faults", "database", "--seed", "7"),
     ("--database", "galera", "--writers", "2", "--faults", "database", "--seed", "3"),

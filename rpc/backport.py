@@ -7,7 +7,7 @@ because the peer would do something else than it was told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,20 +15,28 @@ import msgspec
 from objects import errors
 from objects.base import Object
 from objects.messages_version import KNOWN, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
-from objects.task import DriveChanges
+from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
-    V1_0: {"BuildOrders": "2.7", "ComputeNode": "1.2", "RequestSpec": "2.6", "TaskOrder": "1.1"},
+    V1_0: {
+        "BuildOrder": "1.4",
+        "BuildOrders": "2.7",
+        "ComputeNode": "1.2",
+        "InstanceSummary": "1.3",
+        "RequestSpec": "2.6",
+        "TaskOrder": "1.1",
+    },
     V1_1: {},
 }
 """The versions of messages in each messages version, where they differ from the next one's. The last one is this release's."""
 
 
 class FieldChange(Object, frozen=True, kw_only=True):
-    """A field that a message has since a messages version. ``path``: its names, from the message inwards.
+    """A field that a message has since a messages version. ``path``: its names, from the message inwards and through lists.
 
     ``carries``: what an older peer would leave out, if the field is not ``nothing`` (as on the wire). Empty: the older release did
-    without it, so the field can be left out whatever it says.
+    without it, so the field can be left out whatever it says. ``values``: the field is older, and these are its new values; they
+    are what must not be lost.
     """
 
     since: MessagesVersion
@@ -36,7 +44,18 @@ class FieldChange(Object, frozen=True, kw_only=True):
     path: tuple[str, ...]
     nothing: Any = None
     carries: str = ""
+    values: tuple[str, ...] = ()
 
+    def loses(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a peer that does not know this change would do something else than this message says."""
+        found = [inner.get(self.path[-1], self.nothing) for inner in objects_at(fields, self.path[:-1])]
+        if self.values:
+            return any(value in self.values for value in found)
+        return bool(self.carries) and any(value != self.nothing for value in found)
+
+
+RESCUED = (Power.RESCUED.value,)
+NEW_TASKS = tuple(kind.value for kind in (TaskKind.IMAGE, TaskKind.RESCUE, TaskKind.PASSWORD, TaskKind.CRASH_DUMP))
 
 CHANGES = (
     FieldChange(since=V1_1, message="BuildOrders", path=("spec", "flavor", "rxtx_factor")),
@@ -49,6 +68,12 @@ CHANGES = (
         nothing=msgspec.to_builtins(DriveChanges()),
         carries="A rebuild that changes the config drive",
     ),
+    FieldChange(since=V1_1, message="TaskOrder", path=("args", "image"), carries="An image of a server"),
+    FieldChange(since=V1_1, message="TaskOrder", path=("kind",), values=NEW_TASKS, carries="Such a task"),
+    FieldChange(since=V1_1, message="TaskOrder", path=("power",), values=RESCUED, carries="A rescue"),
+    FieldChange(since=V1_1, message="BuildOrder", path=("power",), values=RESCUED, carries="A rescue"),
+    FieldChange(since=V1_1, message="BuildOrders", path=("orders", "power"), values=RESCUED, carries="A rescue"),
+    FieldChange(since=V1_1, message="InstanceSummary", path=("power",), values=RESCUED, carries="A rescue"),
 )
 """What stands beside a changed fingerprint in ``tests/unit/rpc/test_fingerprints.py``."""
 
@@ -68,14 +93,21 @@ def backport(name: str, fields: dict[str, Any], version: MessagesVersion) -> dic
     """
     for change in CHANGES:
         if change.message == name and change.since > version:
-            _leave_out(change, fields, version)
+            if change.loses(fields):
+                needed = f"{change.carries} needs a host of messages {change.since}; its agent knows {version}: upgrade it."
+                raise errors.PeerTooOld(needed)
+            if not change.values:
+                for inner in objects_at(fields, change.path[:-1]):
+                    inner.pop(change.path[-1], None)
     return fields
 
 
-def _leave_out(change: FieldChange, fields: dict[str, Any], version: MessagesVersion) -> None:
-    inner: Any = fields
-    for part in change.path[:-1]:
-        inner = inner[part]
-    value = inner.pop(change.path[-1], change.nothing)
-    if change.carries and value != change.nothing:
-        raise errors.PeerTooOld(f"{change.carries} needs a host of messages {change.since}; its agent knows {version}: upgrade it.")
+def objects_at(inner: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The objects at this path; of a list, those of each element."""
+    if isinstance(inner, (list, tuple)):
+        for one in inner:
+            yield from objects_at(one, path)
+    elif path:
+        yield from objects_at(inner[path[0]], path[1:])
+    else:
+        yield inner

@@ -14,8 +14,8 @@ from msgspec import inspect
 from objects import errors
 from objects.base import INT64_MAX, Message
 from objects.messages_version import KNOWN, SPAN, V1_0, MessagesVersion, Span, span_of, spoken, version_of
-from objects.task import DriveChanges, Power, TaskArgs, TaskKind, TaskOrder
-from rpc.backport import CHANGES
+from objects.task import DriveChanges, NewImage, Power, TaskArgs, TaskKind, TaskOrder
+from rpc.backport import CHANGES, FieldChange
 from rpc.codec import Codec, all_messages
 
 CODEC = Codec()
@@ -73,16 +73,17 @@ def test_each_message_arrives_in_each_version_or_is_refused_for_what_it_would_lo
     @given(values(MESSAGES[name]))
     def check(value: Message) -> None:
         whole = msgspec.json.decode(msgspec.json.encode(value))
-        lost = [change for change in changes if change.carries and at(whole, change.path) != change.nothing]
+        lost = [change for change in changes if is_lost(change, whole)]
         if lost:
             with pytest.raises(errors.PeerTooOld, match=lost[0].carries):
                 over_the_wire(value, version)
             return
         decoded, wire = over_the_wire(value, version)
         for change in changes:
-            inner = at(wire["fields"], change.path[:-1])
-            assert change.path[-1] not in inner
-            inner[change.path[-1]] = at(whole, change.path)
+            if not change.values:
+                (inner,), (before,) = (at(fields, change.path[:-1]) for fields in (wire["fields"], whole))
+                assert change.path[-1] not in inner
+                inner[change.path[-1]] = before[change.path[-1]]
         assert wire["fields"] == whole
         if not changes:
             assert decoded == msgspec.convert(whole, type(value))
@@ -90,10 +91,17 @@ def test_each_message_arrives_in_each_version_or_is_refused_for_what_it_would_lo
     check()
 
 
-def at(fields: Any, path: tuple[str, ...]) -> Any:
+def is_lost(change: FieldChange, whole: Any) -> bool:
+    found = at(whole, change.path)
+    return bool(set(found) & set(change.values)) if change.values else bool(change.carries) and found != [change.nothing]
+
+
+def at(fields: Any, path: tuple[str, ...]) -> list[Any]:
+    """All that is at this path: of a list, what is there in each element."""
+    found = [fields]
     for part in path:
-        fields = fields[part]
-    return fields
+        found = [inner for each in found for inner in (each[part] if isinstance(each[part], list) else [each[part]])]
+    return found
 
 
 def test_an_older_peer_is_told_the_version_that_it_knows() -> None:
@@ -108,6 +116,14 @@ def test_a_rebuild_that_changes_the_drive_is_refused_with_what_to_do() -> None:
     with pytest.raises(errors.PeerTooOld, match=r"needs .* 1\.1; .* knows 1\.0: upgrade it"):
         CODEC.encode([order], lambda: V1_0)
     assert CODEC.encode([order])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"kind": TaskKind.CRASH_DUMP}, {"power": Power.RESCUED}, {"args": TaskArgs(image=NewImage(name="i", owner="p"))}]
+)
+def test_what_an_older_agent_cannot_read_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(errors.PeerTooOld, match=r"needs a host of messages 1\.1"):
+        CODEC.encode(msgspec.structs.replace(ORDER, **changes), lambda: V1_0)
 
 
 def test_who_needs_no_version_is_not_asked_for_one() -> None:

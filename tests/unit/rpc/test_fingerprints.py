@@ -70,41 +70,46 @@ OLDER: dict[MessagesVersion, dict[str, str]] = {
 """Fingerprints of all messages in older messages versions that this release writes. Others are new since."""
 
 
-def fingerprint(message: type[Message], version: str = "", without: Collection[tuple[str, ...]] = ()) -> str:
+Left = Collection[tuple[tuple[str, ...], tuple[str, ...]]]
+"""Paths of fields that are left out, or of which only these values are."""
+
+
+def fingerprint(message: type[Message], version: str = "", without: Left = ()) -> str:
     """The version, and a hash of names, types and defaults of all fields, through everything nested in them.
 
-    The names of nested classes are not part of it: they are not on the wire. ``without``: paths of fields that are left out.
+    The names of nested classes are not part of it: they are not on the wire.
     """
     text = msgspec.json.encode([message.__name__, _describe(inspect.type_info(message), without)])
     return f"{version or message.VERSION}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-def _describe(node: object, without: Collection[tuple[str, ...]] = ()) -> object:
+def _describe(node: object, without: Left = ()) -> object:
     if isinstance(node, inspect.StructType):
-        inner = {field.name: [path[1:] for path in without if path[0] == field.name] for field in node.fields}
-        kept = [field for field in node.fields if () not in inner[field.name]]
+        inner = {field.name: [(path[1:], of) for path, of in without if path[0] == field.name] for field in node.fields}
+        kept = [field for field in node.fields if ((), ()) not in inner[field.name]]
         return sorted(([field.name, _describe_field(field, inner[field.name])] for field in kept), key=str)
     if isinstance(node, inspect.EnumType):
-        return sorted(str(member.value) for member in node.cls)
+        return sorted(str(member.value) for member in node.cls if not any(member.value in values for _, values in without))
     if isinstance(node, inspect.Type):  # any other: its kind, what it is made of, and the limits set, if any
         parts = msgspec.structs.asdict(node)
-        return [type(node).__name__, {name: _describe(part) for name, part in parts.items() if part is not None}]
+        return [type(node).__name__, {name: _describe(part, without) for name, part in parts.items() if part is not None}]
     if isinstance(node, (tuple, list)):
-        return [_describe(part) for part in node]
+        return [_describe(part, without) for part in node]
     return str(node)
 
 
-def _describe_field(field: inspect.Field, without: Collection[tuple[str, ...]] = ()) -> object:
+def _describe_field(field: inspect.Field, without: Left = ()) -> object:
     if field.required:
         return _describe(field.type, without)
     default = field.default_factory.__name__ if callable(field.default_factory) else repr(field.default)
     return [_describe(field.type, without), _without(default, without)]
 
 
-def _without(default: str, without: Collection[tuple[str, ...]]) -> str:
+def _without(default: str, without: Left) -> str:
     """A default that is an object names its fields, too."""
-    for path in without:
-        default = re.sub(rf", {path[-1]}=\w+\(.*?\)(?=\))", "", default)
+    for path, values in without:
+        if path and not values:
+            default = re.sub(rf", {path[-1]}=(\w+\(.*?\)|[^,()]+)(?=[,)])", "", default)
     return default
 
 
@@ -140,10 +145,10 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
 
 @pytest.mark.parametrize(("version", "name"), [(version, name) for version in OLDER for name in OLDER[version]])
 def test_the_changes_lead_from_a_message_to_what_it_was(version: MessagesVersion, name: str) -> None:
-    paths = [change.path for change in CHANGES if change.message == name and change.since > version]
+    left = [(change.path, change.values) for change in CHANGES if change.message == name and change.since > version]
     then = message_version(name, MESSAGES[name].VERSION, version)
 
-    assert fingerprint(MESSAGES[name], then, paths) == OLDER[version][name], (
+    assert fingerprint(MESSAGES[name], then, left) == OLDER[version][name], (
         f"Since messages {version}, {name} has other fields than rpc/backport.py says: add what is new to CHANGES, and the older "
         "version to VERSIONS."
     )
