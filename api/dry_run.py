@@ -46,6 +46,8 @@ def _document(foreseen: ForeseenBatch, told: DryRun) -> dict[str, Any]:
         "refusals": [*foreseen.refusals, *([decision.message] if decision.message else [])],
         "waits": decision.waits,
         "would_have_fitted": None if decision.relaxations is None else [each.words for each in decision.relaxations],
+        "would_have_fitted_together": [each.words for each in decision.pairs[:1]],
+        "largest_flavor": decision.largest_flavor or None,
         "servers": servers,
         "one_of": told.one_of,
         "hosts": decision.hosts,

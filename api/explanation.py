@@ -23,6 +23,7 @@ from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.decision import Decision
 from objects.instance import Attempt, Server
+from objects.relaxation import Relaxation, RelaxationPair
 
 EXPLAINED_BODIES = 20
 """Moves of a server whose decisions are shown, beside the first and the one that it is."""
@@ -46,7 +47,7 @@ class Explanation:
         found = self._finder.find(server_id, call)
         by_body = self._database.read(_decisions, found.server)
         made = _latest(found.server, by_body)
-        document = _summary(found.server, made, call) | {"would_have_fitted": _words(made, call)}
+        document = _summary(found.server, made, call) | _remedies(made, call)
         if call.may(policies.EXPLAIN_ALL):
             document |= _everything(found, [decision for some in by_body.values() for decision in some])
         answer(resp, {"explanation": document})
@@ -74,7 +75,7 @@ class RequestExplanation:
             "request_id": spec.request_id if spec else None,
             "reservation_id": server_view.reservation_id(batch_id),
             "servers": [_summary(server, made if moves else about(made, server.uuid), call) for server in servers],
-            "would_have_fitted": _words(made, call),
+            **_remedies(made, call),
         }
         if call.may(policies.EXPLAIN_ALL):
             document["decisions"] = made
@@ -129,11 +130,19 @@ def _message(server: Server, made: Sequence[Decision], call: Call) -> str:
     return QUEUED if server.cell_uuid is None else UNDECIDED
 
 
-def _words(made: Sequence[Decision], call: Call) -> list[str] | None:
-    """Changes to the request that would have found hosts, in words for tenants. None if this was not examined or not needed."""
-    if not made or made[-1].relaxations is None:
-        return None
-    told = [relaxation for relaxation in made[-1].relaxations if relaxation.is_for_tenants]
+def _remedies(made: Sequence[Decision], call: Call) -> dict[str, Any]:
+    """What would have been enough, in words for tenants. ``would_have_fitted`` is None if it was not examined or not needed."""
+    latest = made[-1] if made else None
+    return {
+        "would_have_fitted": None if latest is None or latest.relaxations is None else _words(latest.relaxations, call),
+        "would_have_fitted_together": _words(latest.pairs, call)[:1] if latest is not None else [],
+        "largest_flavor": (latest.largest_flavor if latest is not None else "") or None,
+    }
+
+
+def _words(changes: Sequence[Relaxation | RelaxationPair], call: Call) -> list[str]:
+    """With amounts only for callers who may know how full hosts are."""
+    told = [each for each in changes if each.is_for_tenants]
     return list(dict.fromkeys(each.words if call.sees_fleet else each.plain_words for each in told))
 
 

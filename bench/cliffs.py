@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +21,12 @@ import msgspec
 
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
-from bench._fleet import Fleet
+from bench._fleet import FLAVORS, Fleet
 from bench.decisions import CONTEXT, FILTERS, decide, group_of, members_on, plain, spec_of
 from db.cell import services
 from objects import stored
 from objects.aggregate import Aggregate
+from objects.flavor import Flavor
 from objects.group import GroupPolicy
 from objects.inventory import Slot, Standing
 from objects.process import AGENT_BINARY
@@ -35,6 +36,7 @@ from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.adapter import Adapter
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.largest_flavor import by_size
 from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.table.hosts import HostState
@@ -278,16 +280,23 @@ def refusals(fleets: Fleets) -> Iterator[Figure]:
     fleet.table.set_topology(fleet.mappings, fleet.homes | {"new": fleet.cells[0]}, fleet.zones, fleet.aggregates)
     yield Figure("the first refusal after a host was mapped", cpu_ms(lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge))))
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, fleet.aggregates)
-    yield Figure("a refusal", median_ms(lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge))))
+    yield Figure("a refusal that one change would mend", median_ms(lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge))))
+    flavors = sorted(FLAVORS, key=by_size)
+    larger = msgspec.structs.replace(huge, memory_mb=2**40)
+    conditions = {f"trait:T{number}": "required" for number in range(8)}
+    for name, flavor in (("two changes", larger), ("nothing", msgspec.structs.replace(larger, extra_specs=conditions))):
+        again = partial(refuse, fleet, driver, spec_of(fleet, flavor=flavor), flavors)
+        yield Figure(f"a refusal that {name} would mend, with the largest flavor", median_ms(again))
     wide = msgspec.structs.replace(fleet.small, vcpus=24)
     ask = spec_of(fleet, 10, flavor=wide, group=group_of(GroupPolicy.AFFINITY))
     yield Figure("affinity batch of 10 that fits nowhere", median_ms(lambda: refuse(fleet, driver, ask)))
 
 
-def refuse(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec) -> None:
+def refuse(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, flavors: Sequence[Flavor] = ()) -> None:
     mono = time.monotonic()
     job = Job(CONTEXT, asked, tuple(asked.fences))
     moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+    moment = moment._replace(flavors=lambda _: flavors)
     attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
     attempt.begin([], [Standing(needed=tuple(asked.fences))], [])
     attempt.finish()

@@ -39,7 +39,7 @@ def describe(console: Console, told: dict[str, Any]) -> None:
         console.print(reason, markup=False)
     if told["waits"]:
         console.print(f"{told['waits']}.", markup=False)
-    describe_changes(console, told["would_have_fitted"])
+    describe_changes(console, told)
     if told["one_of"] > 1:
         text = f"{told['one_of']} hosts are equally good for the first server: a boot draws one of them anew."
         console.print(text, markup=False)

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cliff.show import ShowOne
+from msgspec import convert
 from rich.console import Console
 
 from cli.console import console_on, table_of
 from cli.http import ApiClient, HttpCommand
 from objects import errors
-from objects.relaxation import Asked
+from objects.relaxation import Asked, RelaxationPair
 
 _REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
 
@@ -71,7 +72,7 @@ def describe(console: Console, explanation: dict[str, Any]) -> None:
     else:
         console.print(f"{explanation['name']} ({explanation['server_id']}): {explanation['status']}", style="bold", markup=False)
         console.print(explanation["message"], markup=False)
-    describe_changes(console, explanation["would_have_fitted"])
+    describe_changes(console, explanation)
     decisions = explanation.get("decisions", ())
     for number, decision in enumerate(decisions, start=1):
         console.print()
@@ -87,9 +88,10 @@ def _describe_request(console: Console, explanation: dict[str, Any]) -> None:
     console.print(table_of("Servers", ("Name", "ID", "Status", "Message"), rows))
 
 
-def describe_changes(console: Console, changes: list[str] | None) -> None:
-    """Which single changes of a refused request would have been enough; None: not examined."""
-    if changes is None:
+def describe_changes(console: Console, told: dict[str, Any]) -> None:
+    """Which changes of a refused request would have been enough."""
+    changes: list[str] | None = told["would_have_fitted"]
+    if changes is None:  # not examined
         return
     if not changes:
         console.print("No single change of the request would have been enough.", markup=False)
@@ -99,6 +101,10 @@ def describe_changes(console: Console, changes: list[str] | None) -> None:
         console.print("Each of these alone would have been enough:", markup=False)
         for change in changes:
             console.print(f"  - {change}", markup=False)
+    for pair in told.get("would_have_fitted_together", ()):  # an API of the release before does not tell
+        console.print(f"It would have fitted {pair}.", markup=False)
+    if flavor := told.get("largest_flavor"):
+        console.print(f"The largest flavor that fits: {flavor}.", markup=False)
 
 
 def _outcome(decision: dict[str, Any], explanation: dict[str, Any]) -> str:
@@ -171,6 +177,11 @@ def _describe_for_administrators(console: Console, decision: dict[str, Any]) -> 
         if relaxation["asked"] == Asked.CELL:
             where = " or ".join(relaxation["places"]) or "several together"
             console.print(f"Cells that were closed to it and have the room: {where}.", markup=False)
+    for pair in decision.get("pairs", ()):
+        changes = (pair["first"], pair["second"])
+        if any(change["asked"] == Asked.CELL for change in changes):
+            words = convert(pair, RelaxationPair).words
+            console.print(f"The smallest two changes that are enough together: {words}.", markup=False)
 
 
 def _describe_attempts(console: Console, attempts: list[dict[str, Any]] | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from objects.base import Message, Object
-from objects.relaxation import Relaxation
+from objects.relaxation import Relaxation, RelaxationPair
 
 
 class FilterCount(Object, frozen=True, kw_only=True):
@@ -50,11 +50,13 @@ class Decision(Message, frozen=True, kw_only=True):
 
     ``conflicts``: how often another claim had taken a planned host by the time its row was locked. ``taken``: those hosts, or some
     of them if there are many. ``relaxations``: single changes of the request with which it would have been placed, the smallest
-    first; None: not examined. ``waits``: why the decision is not final and the batch is retried until its deadline; for
+    first; None: not examined. ``pairs``: where none of them is for tenants, the smallest two changes that are enough together, and
+    the smallest for tenants if these are others. ``largest_flavor``: the name of the largest flavor of the project that fits then.
+    ``waits``: why the decision is not final and the batch is retried until its deadline; for
     administrators, as it may name cells.
     """
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     id: str
     batch_id: str
@@ -73,6 +75,8 @@ class Decision(Message, frozen=True, kw_only=True):
     taken: tuple[str, ...] = ()
     relaxations: tuple[Relaxation, ...] | None = None
     waits: str = ""
+    pairs: tuple[RelaxationPair, ...] = ()
+    largest_flavor: str = ""
 
     @property
     def refused(self) -> bool:

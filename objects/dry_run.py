@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from objects.base import Message, Object
 from objects.decision import Decision
 
@@ -29,6 +31,8 @@ class DryRun(Message, frozen=True, kw_only=True):
     ``servers`` are in the order of the request's fences. ``one_of``: the first server's host was drawn from so many hosts. A boot
     draws anew, by its own request ID.
     """
+
+    VERSION: ClassVar[str] = "1.1"
 
     decision: Decision
     servers: tuple[PlannedServer, ...] = ()

@@ -1,4 +1,4 @@
-"""Relaxations: a single change with which a request that found no host would have been placed."""
+"""Relaxations: changes with which a request that found no host would have been placed."""
 
 from __future__ import annotations
 
@@ -71,6 +71,32 @@ class Relaxation(Object, frozen=True, kw_only=True):
         return f"with a flavor of {self.less} {'MiB less memory' if self.asked is Asked.MEMORY else 'GiB less disk'}"
 
 
+class RelaxationPair(Object, frozen=True, kw_only=True):
+    """Two changes that are enough together, where no single one is. Each has the amount or the places that suit the other."""
+
+    first: Relaxation
+    second: Relaxation
+
+    @property
+    def share(self) -> float:
+        """What both give up, 0 to 2: the size of the pair."""
+        return self.first.share + self.second.share
+
+    @property
+    def is_for_tenants(self) -> bool:
+        return self.first.is_for_tenants and self.second.is_for_tenants
+
+    @property
+    def words(self) -> str:
+        """Text that follows "It would have fitted"."""
+        return _joined(self.first.words, self.second.words)
+
+    @property
+    def plain_words(self) -> str:
+        """The same without amounts."""
+        return _joined(self.first.plain_words, self.second.plain_words)
+
+
 _AMOUNTS = {
     Asked.SERVERS: "with fewer servers",
     Asked.VCPUS: "with a flavor of fewer vCPUs",
@@ -86,6 +112,16 @@ _CONDITIONS = {
     Asked.FORCED_HOST: "without a forced host",
     Asked.IGNORED_HOSTS: "without ignored hosts",
 }
+
+
+_FLAVOR = "with a flavor of "
+
+
+def _joined(first: str, second: str) -> str:
+    """Two amounts are of one flavor."""
+    if first.startswith(_FLAVOR) and second.startswith(_FLAVOR):
+        second = second.removeprefix(_FLAVOR)
+    return f"{first} and {second}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -9,16 +9,19 @@ from collections.abc import Callable, Mapping
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import aggregates, cell_mappings, claims, epochs, host_mappings
+from db.api import aggregates, cell_mappings, claims, epochs, flavors, host_mappings
 from db.api.cache import EpochCache
 from db.api.epochs import Epoch
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
+from objects import errors, extra_specs
 from objects.aggregate import Aggregate
 from objects.base import Object
 from objects.cell import CellMapping
+from objects.flavor import Flavor
 from objects.inventory import Inventory
 from scheduler.cursor import Cursor
+from scheduler.plan.largest_flavor import by_size
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.watch import CellWatch
@@ -69,6 +72,31 @@ def _cells(tx: ApiTransaction) -> tuple[CellMapping, ...]:
     return tuple(mapping for mapping in cell_mappings.list_all(tx) if not mapping.is_cell0)
 
 
+class UsableFlavors(Object, frozen=True, kw_only=True):
+    """The flavors that servers can be booted from, the largest first, and the projects that may use those that are not public."""
+
+    flavors: tuple[Flavor, ...]
+    access: dict[str, frozenset[str]]
+
+    def of(self, project_id: str) -> list[Flavor]:
+        """Those that the project may use."""
+        return [each for each in self.flavors if each.is_public or project_id in self.access.get(each.flavor_id, ())]
+
+
+def read_flavors(tx: ApiTransaction) -> UsableFlavors:
+    found = sorted((each for each in flavors.list_all(tx) if not each.disabled and _is_bootable(each)), key=by_size)
+    return UsableFlavors(flavors=tuple(found), access=flavors.projects_of_all(tx))
+
+
+def _is_bootable(flavor: Flavor) -> bool:
+    """An earlier release may have accepted extra specs that are refused at a boot."""
+    try:
+        extra_specs.check(flavor.extra_specs)
+    except errors.Invalid:
+        return False
+    return True
+
+
 class Freshness:
     """Starts and stops the threads that update the table. A cell that does not answer delays only its own thread."""
 
@@ -82,6 +110,8 @@ class Freshness:
         self._cursor = cursor
         self._topology = EpochCache(registry.epochs, TOPOLOGY_EPOCHS, lambda tx: read_topology(tx, self._applied), interval=0.0)
         self._applied: FleetTopology | None = None
+        self._flavors = EpochCache(registry.epochs, (Epoch.FLAVORS,), read_flavors)
+        self._usable_flavors = UsableFlavors(flavors=(), access={})
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
@@ -123,8 +153,13 @@ class Freshness:
         with self._table.lock:
             self._table.expire_name_conflicts(time.monotonic() - self._settings.service_down_time)
         self._follow_topology(self._topology.get)
+        self._usable_flavors = self._flavors.get()
         self._follow_claims()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
+
+    def flavors(self, project_id: str) -> list[Flavor]:
+        """The flavors that the project could use some seconds ago, the largest first. Reads nothing."""
+        return self._usable_flavors.of(project_id)
 
     def topology(self, *, look: bool) -> Mapping[str, int]:
         """The epochs of the topology in the table. ``look``: first read a newer one, if there is any."""

@@ -35,7 +35,14 @@ class SchedulerService:
         self._room = Room(table)
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
         self.manager = SchedulerManager(
-            settings, load_driver(settings), table, cursor, ledger, self.freshness.ages, self.freshness.topology
+            settings,
+            load_driver(settings),
+            table,
+            cursor,
+            ledger,
+            self.freshness.ages,
+            self.freshness.topology,
+            self.freshness.flavors,
         )
 
     def start(self) -> None:

@@ -16,6 +16,7 @@ from objects.capacity import Capacity, Loss
 from objects.choice import Choice, refused
 from objects.context import RequestContext
 from objects.dry_run import DryRun
+from objects.flavor import Flavor
 from objects.inventory import Slot
 from objects.selection import Selection
 from objects.spec import RequestSpec
@@ -55,11 +56,12 @@ class SchedulerManager:
         ledger: claims.Ledger,
         ages: Callable[[], Mapping[str, float | None]],
         topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
+        flavors: Callable[[str], Sequence[Flavor]] = lambda project_id: (),
     ) -> None:
         """``ages``: returns seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
 
         ``topology(look=...)``: returns the epochs of the cells, mappings and aggregates in the table. With ``look`` it first reads
-        the API database.
+        the API database. ``flavors``: returns the flavors that a project may use, the largest first.
         """
         self._settings = settings
         self._driver = driver
@@ -68,6 +70,7 @@ class SchedulerManager:
         self._ledger = ledger
         self._ages = ages
         self._topology = topology
+        self._flavors = flavors
         self._started = time.monotonic()
         self._stripes = Stripes()
         self.conflicts = 0
@@ -281,6 +284,7 @@ class SchedulerManager:
             mapped_since=mono - self._settings.warm_up,
             ages=self._ages(),
             began=self._started,
+            flavors=self._flavors,
         )
 
     def _log(self, job: Job) -> None:

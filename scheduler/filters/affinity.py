@@ -21,7 +21,7 @@ class ServerGroupAffinityFilter(Filter):
 
     reason = "not where the server group is"
     guards_host = True
-    reads = ()  # of a request with a group nothing is kept
+    reads = ("group",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
@@ -37,7 +37,7 @@ class ServerGroupAntiAffinityFilter(Filter):
 
     reason = "too many members of the server group there already"
     guards_host = True
-    reads = ()  # of a request with a group nothing is kept
+    reads = ("group",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:

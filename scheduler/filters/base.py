@@ -20,7 +20,10 @@ class Filter(abc.ABC):
     ``applies_when``: the filter runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
     ``host_by_host``: the filter gets only the hosts that are left.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
-    are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
+    are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again. It may also name fields
+    of OPTIONAL, and ``cells``: the cells that are closed to the request. With them no answers are kept.
+
+    ``reads`` and ``applies_when`` together tell which changes of a refused request may alter the answers.
     """
 
     reason: ClassVar[str]

@@ -18,7 +18,7 @@ class ComputeFilter(Filter):
 
     reason = "no compute service that is up and enabled"
     guards_host = True
-    reads = ()
+    reads = ("cells", "force_hosts", "force_nodes", "move")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         kept = request.only_cell if request.spec.move is not None else None

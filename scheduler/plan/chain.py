@@ -6,10 +6,13 @@ from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from scheduler.filters.base import Filter
+from scheduler.plan.request import OPTIONAL
 from scheduler.weighers.base import Weigher
 
 NAMED = frozenset({"flavor.extra_specs", "image"})
-"""The optional fields of requests that ``reads`` can name."""
+"""The optional fields that requests of which answers are kept may have."""
+UNKEPT = frozenset({*OPTIONAL, "cells"}) - NAMED
+"""What ``reads`` may name beside: requests with it are not kept."""
 
 
 class Chain(NamedTuple):
@@ -33,7 +36,7 @@ class Chain(NamedTuple):
             tuple(one for one in filters if not one.host_by_host),
             tuple(one for one in filters if one.host_by_host),
             tuple(weighers),
-            None if None in said else tuple(sorted({name for reads in said if reads is not None for name in reads})),
+            None if None in said else tuple(sorted({name for reads in said if reads is not None for name in reads} - UNKEPT)),
         )
 
     @property

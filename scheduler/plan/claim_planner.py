@@ -12,13 +12,14 @@ from objects.decision import Decision
 from objects.inventory import Inventory, Placement, Slot, Standing
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import counterfactual, engine
+from scheduler.plan import engine
 from scheduler.plan.alternates import Alternates
 from scheduler.plan.conclude import conclude
 from scheduler.plan.engine import PlanningStep
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.members import Members
 from scheduler.plan.refusals import Refusals
+from scheduler.plan.remedies import remedies
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.plan.together import survey
@@ -177,7 +178,7 @@ class ClaimPlanner:
         return set()
 
     def _settle(self) -> None:
-        """Finish a plan that was repaired or has refused jobs: take the final hosts, then choose alternates and relaxations.
+        """Finish a plan that was repaired or has refused jobs: take the final hosts, then choose alternates and remedies.
 
         A job with a host that could not be locked is lost.
         """
@@ -191,7 +192,7 @@ class ClaimPlanner:
                 for row in job.rows.values():
                     engine.take(self._table, request, row)
             self._give_alternates(jobs)
-            self._compute_relaxations()
+            self._compute_remedies()
 
     def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
         """Choose alternates. The table must already show what these jobs take."""
@@ -203,12 +204,13 @@ class ClaimPlanner:
                     LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
                     job.alternates = {}
 
-    def _compute_relaxations(self) -> None:
-        """Compute the relaxations of refused jobs, with everything that was placed taken in the table."""
+    def _compute_remedies(self) -> None:
+        """Compute what would have been enough for refused jobs, with everything that was placed taken in the table."""
         for job, request in zip(self._jobs, self._requests, strict=True):
             if job.is_final and not (job.open or job.lost or job.error):
                 wanted = len(job.standing.needed)
-                job.relaxations = counterfactual.relaxations(self._table, self._driver, request, wanted, job.least)
+                flavors = self._moment.flavors(job.spec.project_id)
+                job.remedies = remedies(self._table, self._driver, request, wanted, job.least, flavors)
 
     # -- confirming ------------------------------------------------------------------------------------------------------------
 

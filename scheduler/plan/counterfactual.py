@@ -52,7 +52,7 @@ def relaxations(
     request fits unchanged by now. Returns None if a filter raised.
     """
     try:
-        return _Search(table, driver, request, wanted, least or wanted).all()
+        return ChangeSearch(table, driver, request, wanted, least or wanted).all() or ()
     except Exception:  # a site's own filter may fail on a request that no user made; the refusal is valid without relaxations
         LOG.exception("batch %s: could not compute what would have been enough", request.spec.batch_id)
         return None
@@ -65,90 +65,94 @@ class _Room(NamedTuple):
     counts: Ints
 
 
-class _Search:
+class ChangeSearch:
+    """Tries changes of one request on the table. ``asked``: its number of instances; ``wanted``: how many are enough."""
+
     def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, asked: int, wanted: int) -> None:
-        self._table, self._driver, self._request, self._asked, self._wanted = table, driver, request, asked, wanted
+        self._table, self._driver, self._asked, self.wanted = table, driver, asked, wanted
+        self.request = request
         self._spec = request.spec
 
-    def all(self) -> tuple[Relaxation, ...]:
-        as_asked = self._total(self._request, self._room(self._request).counts)
-        if as_asked >= self._wanted:
-            return ()
-        found = [*self._fewer(as_asked), *self._amounts(), *self._places(), *self._conditions()]
-        return tuple(sorted(found, key=lambda one: one.share))  # sorted() keeps equals in their order
+    def all(self) -> tuple[Relaxation, ...] | None:
+        """All single changes that are enough, the smallest first. None: the request fits unchanged."""
+        as_asked = self.total()
+        if as_asked >= self.wanted:
+            return None
+        found = [self._fewer(as_asked), *map(self.amount, AMOUNTS), *map(self.condition, self.conditions())]
+        enough = [one for one in found if one is not None]
+        return tuple(sorted(enough, key=lambda one: one.share))  # sorted() keeps equals in their order
 
     # -- kinds of changes ------------------------------------------------------------------------------------------------------
 
-    def _fewer(self, as_asked: int) -> Iterator[Relaxation]:
-        if as_asked:
-            less = self._asked - as_asked
-            yield Relaxation(asked=Asked.SERVERS, less=less, share=less / self._asked)
+    def conditions(self) -> list[Relaxation]:
+        """The conditions of the request that can be dropped."""
+        spec = self._spec
+        found: list[Relaxation] = []
+        if self.request.zone is not None:
+            found.append(Relaxation(asked=Asked.ZONE))
+        closed = any(cell.state is not CellState.ENABLED for cell in self._table.cells)
+        if not self.request.any_cell and (self.request.excluded_cells or closed):
+            found.append(Relaxation(asked=Asked.CELL))
+        return [*found, *_conditions(spec)]
 
-    def _amounts(self) -> Iterator[Relaxation]:
-        for asked, (what, least) in AMOUNTS.items():
-            amount: int = getattr(self._request, what)
-            enough = self._enough(what, least, amount) if amount > least else None
-            if enough is not None and self._fits(self._sized(what, enough)) is not None:
-                name = _override(what) if _override(what) in self._spec.flavor.extra_specs else ""
-                yield Relaxation(asked=asked, name=name, less=amount - enough, share=(amount - enough) / amount)
+    def fewer(self) -> Relaxation | None:
+        """With fewer servers."""
+        return self._fewer(self.total())
 
-    def _places(self) -> Iterator[Relaxation]:
-        table, request = self._table, self._request
-        if request.zone is not None:
-            anywhere = self._changed(availability_zone=None)
-            anywhere.zone = None
-            yield from self._somewhere(Asked.ZONE, anywhere, table.zone, lambda number: table.zones[number])
-        if request.excluded_cells or any(cell.state is not CellState.ENABLED for cell in table.cells):
-            in_any_cell = self._changed(excluded_cells=())
-            in_any_cell.excluded_cells, in_any_cell.any_cell = frozenset(), True
-            yield from self._somewhere(Asked.CELL, in_any_cell, table.cell, lambda number: table.cells[number].name)
+    def _fewer(self, as_asked: int) -> Relaxation | None:
+        less = self._asked - as_asked
+        return Relaxation(asked=Asked.SERVERS, less=less, share=less / self._asked) if as_asked else None
 
-    def _conditions(self) -> Iterator[Relaxation]:
-        for relaxation, change in _conditions(self._spec):
-            if self._fits(self._changed(**change)) is not None:
-                yield relaxation
+    def amount(self, asked: Asked) -> Relaxation | None:
+        """With less of an amount, as little less as is enough."""
+        what, least = AMOUNTS[asked]
+        amount: int = getattr(self.request, what)
+        enough = self._enough(what, least, amount) if amount > least else None
+        if enough is None or self._fits(sized(self.request, what, enough)) is None:
+            return None
+        return less_of(self.request, asked, enough)
+
+    def condition(self, condition: Relaxation) -> Relaxation | None:
+        """Without a condition; of a zone or cell, with the places that could take all instances."""
+        request = without(self.request, condition)
+        room = self._fits(request)
+        if room is None:
+            return None
+        table = self._table
+        if condition.asked is Asked.ZONE:
+            return self._somewhere(condition, request, room, table.zone, table.zones.__getitem__)
+        if condition.asked is Asked.CELL:
+            return self._somewhere(condition, request, room, table.cell, lambda number: table.cells[number].name)
+        return condition
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
-    def _changed(self, **change: object) -> Request:
-        """A fresh request with these fields of its spec replaced."""
-        spec: RequestSpec = msgspec.structs.replace(self._spec, **change)
-        request = dataclasses.replace(
-            self._request,
-            spec=spec,
-            members=self._request.members.copy(),
-            in_cells={},
-            draws=0,
-            **msgspec.structs.asdict(spec.flavor.takes),
-            _memory={},
-        )
-        if spec.group is None:
-            request.members = Members()
-        return request
+    def fits(self, request: Request) -> bool:
+        """Whether all wanted instances find room."""
+        return self._fits(request) is not None
 
-    def _sized(self, what: str, amount: int) -> Request:
-        request = self._changed(flavor=_flavor(self._spec.flavor, what, amount))
-        setattr(request, what, amount)
-        return request
+    def total(self) -> int:
+        """How many of the wanted instances find room."""
+        return self._total(self.request, self._room(self.request).counts)
 
     def _fits(self, request: Request) -> _Room | None:
         """The rows and counts if all wanted instances find room, otherwise None."""
         room = self._room(request)
-        if self._total(request, room.counts) < self._wanted:
+        if self._total(request, room.counts) < self.wanted:
             return None
-        if self._wanted > 1 and request.group is not None and request.group.policy.strict:
+        if self.wanted > 1 and request.group is not None and request.group.policy.strict:
             with self._table.tentative():  # members restrict each other, so they must be placed to know
                 found = engine.survey(self._table, self._driver, request)
                 if request.founding:
-                    found = together(self._table, self._driver, request, found, self._wanted)
-                if len(self._driver.place(self._table, request, found, self._wanted)) < self._wanted:
+                    found = together(self._table, self._driver, request, found, self.wanted)
+                if len(self._driver.place(self._table, request, found, self.wanted)) < self.wanted:
                     return None
         return room
 
     def _room(self, request: Request) -> _Room:
         """Find the counts by bisection, because a host that takes n instances also takes fewer."""
         rows = engine.survey(self._table, self._driver, request).rows
-        low, high = np.ones(rows.size, dtype=np.int64), np.full(rows.size, self._wanted, dtype=np.int64)
+        low, high = np.ones(rows.size, dtype=np.int64), np.full(rows.size, self.wanted, dtype=np.int64)
         while (low < high).any():
             half = (low + high + 1) // 2
             takes = engine.fits(self._driver, self._table, request, rows, half - 1)
@@ -159,17 +163,17 @@ class _Search:
         """How many of the wanted instances find room on these hosts together; an affinity group must fit on one row."""
         if not counts.size:
             return 0
-        return min(self._wanted, int(counts.max() if request.policy is GroupPolicy.AFFINITY else counts.sum()))
+        return min(self.wanted, int(counts.max() if request.policy is GroupPolicy.AFFINITY else counts.sum()))
 
     def _enough(self, what: str, least: int, amount: int) -> int | None:
         """The largest amount below ``amount`` with which all fit; None if they do not fit even with ``least``."""
-        nothing = self._sized(what, 0)
+        nothing = sized(self.request, what, 0)
         rows, counts = self._room(nothing)
         free: Floats = np.maximum(Hosts(self._table, nothing, rows).room(what), 0.0)
 
         def fit(each: int) -> bool:
             limits = np.minimum(counts, np.floor(free / each).astype(np.int64)) if each else counts
-            return self._total(nothing, limits) == self._wanted
+            return self._total(nothing, limits) == self.wanted
 
         if not fit(least):
             return None
@@ -179,47 +183,111 @@ class _Search:
             low, high = (half, high) if fit(half) else (low, half - 1)
         return low
 
-    def _somewhere(self, asked: Asked, request: Request, column: Ints, name: Callable[[int], str]) -> Iterator[Relaxation]:
-        """Yield a relaxation if all fit when the place is free, with the places that could take all of them."""
-        room = self._fits(request)
-        if room is None:
-            return
+    def _somewhere(
+        self, condition: Relaxation, request: Request, room: _Room, column: Ints, name: Callable[[int], str]
+    ) -> Relaxation:
+        """The relaxation with the places that could take all of the instances."""
         places = column[room.rows]
         numbers = np.unique(places).tolist()
-        whole = [number for number in numbers if self._total(request, room.counts[places == number]) == self._wanted]
-        yield Relaxation(asked=asked, places=tuple(sorted(map(name, whole))[:PLACES_LIMIT]))
+        whole = [number for number in numbers if self._total(request, room.counts[places == number]) == self.wanted]
+        return msgspec.structs.replace(condition, places=tuple(sorted(map(name, whole))[:PLACES_LIMIT]))
 
 
-def _conditions(spec: RequestSpec) -> Iterator[tuple[Relaxation, dict[str, object]]]:
-    """Each optional condition of the spec, with the changed fields of the spec that drop it."""
+# -- changed requests --------------------------------------------------------------------------------------------------------------
+
+
+def asking(request: Request, spec: RequestSpec) -> Request:
+    """A fresh request like this one, with this spec."""
+    changed = dataclasses.replace(
+        request,
+        spec=spec,
+        members=request.members.copy(),
+        in_cells={},
+        draws=0,
+        **msgspec.structs.asdict(spec.flavor.takes),
+        _memory={},
+    )
+    if spec.group is None:
+        changed.members = Members()
+    return changed
+
+
+def without(request: Request, condition: Relaxation) -> Request:
+    """A fresh request without this condition."""
+    changed = asking(request, _dropped(request.spec, condition))
+    if condition.asked is Asked.ZONE:
+        changed.zone = None
+    if condition.asked is Asked.CELL:
+        changed.excluded_cells, changed.any_cell = frozenset(), True
+    return changed
+
+
+def sized(request: Request, what: str, amount: int) -> Request:
+    """A fresh request with this amount."""
+    changed = asking(request, msgspec.structs.replace(request.spec, flavor=_flavor(request.spec.flavor, what, amount)))
+    setattr(changed, what, amount)
+    return changed
+
+
+def less_of(request: Request, asked: Asked, enough: int) -> Relaxation:
+    """The relaxation by which only ``enough`` of an amount is asked for."""
+    what, _ = AMOUNTS[asked]
+    amount: int = getattr(request, what)
+    name = override(what) if override(what) in request.spec.flavor.extra_specs else ""
+    return Relaxation(asked=asked, name=name, less=amount - enough, share=(amount - enough) / amount)
+
+
+def _conditions(spec: RequestSpec) -> Iterator[Relaxation]:
+    """Each optional condition of the spec."""
     if spec.group is not None and spec.group.policy.strict:
-        yield Relaxation(asked=Asked.GROUP, name=spec.group.policy.value), {"group": None}
+        yield Relaxation(asked=Asked.GROUP, name=spec.group.policy.value)
     if spec.ignore_hosts:
-        yield Relaxation(asked=Asked.IGNORED_HOSTS), {"ignore_hosts": ()}
+        yield Relaxation(asked=Asked.IGNORED_HOSTS)
     if spec.force_hosts or spec.force_nodes:
-        yield Relaxation(asked=Asked.FORCED_HOST), {"force_hosts": (), "force_nodes": ()}
+        yield Relaxation(asked=Asked.FORCED_HOST)
     for name in _first(name for name in spec.scheduler_hints if name not in NO_HINTS):
-        yield Relaxation(asked=Asked.HINT, name=name), {"scheduler_hints": _without(spec.scheduler_hints, name)}
+        yield Relaxation(asked=Asked.HINT, name=name)
     for name in _first(spec.flavor.extra_specs):
-        flavor = msgspec.structs.replace(spec.flavor, extra_specs=_without(spec.flavor.extra_specs, name))
-        yield Relaxation(asked=Asked.EXTRA_SPEC, name=name), {"flavor": flavor}
-    if spec.image is None:
-        return
-    for name in _first(spec.image.properties):
-        image = msgspec.structs.replace(spec.image, properties=_without(spec.image.properties, name))
-        yield Relaxation(asked=Asked.IMAGE_PROPERTY, name=name), {"image": image}
+        yield Relaxation(asked=Asked.EXTRA_SPEC, name=name)
+    for name in _first(spec.image.properties if spec.image else ()):
+        yield Relaxation(asked=Asked.IMAGE_PROPERTY, name=name)
+
+
+def _dropped(spec: RequestSpec, condition: Relaxation) -> RequestSpec:
+    """The spec without this condition."""
+    change: dict[str, object] = {}
+    match condition.asked:
+        case Asked.ZONE:
+            change = {"availability_zone": None}
+        case Asked.CELL:
+            change = {"excluded_cells": ()}
+        case Asked.GROUP:
+            change = {"group": None}
+        case Asked.IGNORED_HOSTS:
+            change = {"ignore_hosts": ()}
+        case Asked.FORCED_HOST:
+            change = {"force_hosts": (), "force_nodes": ()}
+        case Asked.HINT:
+            change = {"scheduler_hints": _without(spec.scheduler_hints, condition.name)}
+        case Asked.EXTRA_SPEC:
+            extra_specs = _without(spec.flavor.extra_specs, condition.name)
+            change = {"flavor": msgspec.structs.replace(spec.flavor, extra_specs=extra_specs)}
+        case Asked.IMAGE_PROPERTY if spec.image is not None:
+            properties = _without(spec.image.properties, condition.name)
+            change = {"image": msgspec.structs.replace(spec.image, properties=properties)}
+    return msgspec.structs.replace(spec, **change)
 
 
 def _flavor(flavor: Flavor, what: str, amount: int) -> Flavor:
-    override = _override(what)
-    if override in flavor.extra_specs:
-        flavor = msgspec.structs.replace(flavor, extra_specs=_without(flavor.extra_specs, override))
+    name = override(what)
+    if name in flavor.extra_specs:
+        flavor = msgspec.structs.replace(flavor, extra_specs=_without(flavor.extra_specs, name))
     if what == "disk_gb":
         return msgspec.structs.replace(flavor, root_gb=amount, ephemeral_gb=0, swap_mb=0)
     return msgspec.structs.replace(flavor, **{what: amount})
 
 
-def _override(what: str) -> str:
+def override(what: str) -> str:
     """The extra spec that overrides the flavor's amount."""
     return f"resources:{what.upper().removesuffix('S')}"
 

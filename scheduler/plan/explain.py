@@ -9,6 +9,7 @@ from math import floor
 from objects.decision import Candidate, DecidedInstance, Decision
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.remedies import Remedies
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.host_table import HostTable
@@ -37,6 +38,7 @@ def decision_of(
     hosts = len(table)
     candidates = _candidates(job, job.survey, table) if job.survey else ()
     choices = tuple(_choices(job, table))
+    remedies = job.remedies
     return Decision(
         id=decision_id,
         batch_id=job.spec.batch_id,
@@ -49,13 +51,23 @@ def decision_of(
         choices=choices,
         cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
         seed=request.seed,
-        message=driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)) if refused else "",
+        message=_message(driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)), remedies) if refused else "",
         elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
         conflicts=job.conflicts,
         taken=tuple(job.taken)[:LOST_HOSTS_SHOWN],
-        relaxations=job.relaxations,
+        relaxations=remedies.relaxations,
         waits=job.waits,
+        pairs=remedies.pairs,
+        largest_flavor=remedies.largest_flavor,
     )
+
+
+def _message(refusal: str, remedies: Remedies) -> str:
+    """The refusal, and where no single change is enough what is. Without amounts, which would show how full hosts are."""
+    if remedies.largest_flavor:
+        refusal += f" The largest flavor that fits is {remedies.largest_flavor}."
+    told = next((pair for pair in remedies.pairs if pair.is_for_tenants), None)
+    return refusal if told is None else f"{refusal} It would have fitted {told.plain_words}."
 
 
 def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,15 +14,21 @@ from objects.amounts import Amounts
 from objects.context import RequestContext
 from objects.decision import Decision, FilterCount
 from objects.destination import Destination
+from objects.flavor import Flavor
 from objects.inventory import Placement, Slot, Standing
 from objects.move import Move, MoveKind
-from objects.relaxation import Relaxation
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from scheduler.plan.remedies import UNEXAMINED, Remedies
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.arrays import word_of
 from scheduler.table.host_table import HostTable
+
+
+def _none(project_id: str) -> Sequence[Flavor]:
+    del project_id
+    return ()
 
 
 class PlanContext(NamedTuple):
@@ -33,7 +39,7 @@ class PlanContext(NamedTuple):
     ``young``: this process started recently and may not have heard of all hosts yet.
     ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for.
     ``ages``: seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
-    ``began``: when this process started (monotonic).
+    ``began``: when this process started (monotonic). ``flavors``: returns those that a project may use, the largest first.
     """
 
     mono: float
@@ -43,6 +49,7 @@ class PlanContext(NamedTuple):
     mapped_since: float
     ages: Mapping[str, float | None]
     began: float = -math.inf
+    flavors: Callable[[str], Sequence[Flavor]] = _none
 
 
 @dataclass(slots=True)
@@ -67,7 +74,7 @@ class Job:
     For the decision record:
 
     ``conflicts``: how often, in all attempts, a planned host turned out to be full or locked by another transaction.
-    ``taken``: these hosts. ``relaxations``: single changes with which a refused job would have been placed.
+    ``taken``: these hosts. ``remedies``: what would have been enough for a refused job.
     """
 
     context: RequestContext
@@ -92,7 +99,7 @@ class Job:
     error: Exception | None = None
     conflicts: int = 0
     taken: dict[str, None] = field(default_factory=dict)
-    relaxations: tuple[Relaxation, ...] | None = None
+    remedies: Remedies = UNEXAMINED
     decision: Decision | None = None
     takes: Amounts = field(init=False)
     seed: int = field(init=False)
@@ -199,7 +206,7 @@ class Job:
         self.alternates, self.placements = {}, ()
         self.partial = False
         self.short, self.counts, self.lost, self.premature, self.unheard, self.held = None, (), False, False, (), False
-        self.error, self.relaxations, self.decision = None, None, None
+        self.error, self.remedies, self.decision = None, UNEXAMINED, None
 
     def answer(self) -> list[list[Selection]]:
         """The selections of each instance, in request order: the claimed host first, then the alternates.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import falcon.testing
+import msgspec
 import pytest
 
 from api.opts import ApiSettings
@@ -114,6 +116,23 @@ def test_a_refusal_says_what_would_be_enough(front: Front) -> None:
     closed = told(front, body())
     assert closed["outcome"] == "refused", "the change is seen at once, although it was made just now"
     assert closed["would_have_fitted"] == ["in cell cell1, closed to it"]
+
+
+def test_where_no_single_change_is_enough_two_are_told_and_the_largest_flavor_of_the_project(front: Front) -> None:
+    sizes = {"s": (2, 2048), "m": (4, 4096), "private": (8, 8192), "off": (10, 8192), "huge": (99, 10**6)}
+    for name, (vcpus, memory_mb) in sizes.items():
+        made = Flavor(flavor_id=name, name=name, vcpus=vcpus, memory_mb=memory_mb)
+        made = msgspec.structs.replace(made, is_public=name != "private", disabled=name == "off")
+        front.database.write(flavors.create, made)
+    found = told(front, body(flavorRef="huge"))
+    while found["largest_flavor"] is None:  # the scheduler reads flavors every second or so
+        time.sleep(0.05)
+        found = told(front, body(flavorRef="huge"))
+    assert (found["would_have_fitted"], found["largest_flavor"]) == ([], "m1.big")
+    assert found["would_have_fitted_together"] == ["with a flavor of 83 vCPUs less and 931584 MiB less memory"]
+    [refusal] = found["refusals"]
+    assert "The largest flavor that fits is m1.big." in refusal
+    assert refusal.endswith("It would have fitted with a flavor of fewer vCPUs and less memory.")
 
 
 def test_fewer_servers_are_placed_if_the_request_allows_that(front: Front) -> None:

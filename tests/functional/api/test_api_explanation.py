@@ -21,8 +21,10 @@ from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from objects.operation import OperationKind
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
-from objects.relaxation import Asked, Relaxation
+from objects.relaxation import Asked, Relaxation, RelaxationPair
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
+
+REMEDIES = {"would_have_fitted", "would_have_fitted_together", "largest_flavor"}
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
 
     def look() -> str:
         answer = front.get(path, TENANT)
-        assert set(answer.json["explanation"]) == {"server_id", "name", "status", "message", "would_have_fitted"}
+        assert set(answer.json["explanation"]) == {"server_id", "name", "status", "message", *REMEDIES}
         assert "secret-host" not in answer.text
         assert "cell1" not in answer.text
         return str(answer.json["explanation"]["message"])
@@ -135,6 +137,9 @@ COUNTED = {
     f"{NOWHERE}: of 4 hosts 2 were left by ComputeFilter, 1 by RamFilter, 0 by CoreFilter.": f"{NOWHERE}.",
     f"{NOWHERE} for instance 2 of 3: of 1 hosts none fits.": f"{NOWHERE} for instance 2 of 3.",
     f"{NOWHERE}: no host is known yet.": f"{NOWHERE}.",
+    f"{NOWHERE}{NO_VCPUS} The largest flavor that fits is m1.tiny.": (
+        f"{NOWHERE}: not enough vCPUs. The largest flavor that fits is m1.tiny."
+    ),
     f"{NOWHERE}{NO_CLASS}": f"{NOWHERE}: no host offers CUSTOM.X (yet).",
     "The disk is full: of 4 hosts we know nothing.": "The disk is full: of 4 hosts we know nothing.",
 }
@@ -188,6 +193,27 @@ def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Fro
     ]
     decide(front, server, at=time.time() + 100)
     assert front.get(f"/v2.1/servers/{server}/explanation", TENANT).json["explanation"]["would_have_fitted"] is None
+
+
+def test_where_no_single_change_is_enough_two_are_told_and_a_flavor(front: Front) -> None:
+    """Tenants read of the smallest two that they can know of, without amounts."""
+    server = front.boot(headers=TENANT)
+    amount, cell = Relaxation(asked=Asked.VCPUS, less=2, share=0.5), Relaxation(asked=Asked.CELL, places=("cell1",))
+    pairs = (
+        RelaxationPair(first=amount, second=cell),
+        RelaxationPair(first=amount, second=Relaxation(asked=Asked.MEMORY, less=512)),
+    )
+    decide(front, server, message="No valid host was found.", relaxations=(), pairs=pairs, largest_flavor="m1.tiny")
+    told = front.get(f"/v2.1/servers/{server}/explanation", TENANT)
+    assert "cell1" not in told.text
+    assert {name: told.json["explanation"][name] for name in REMEDIES} == {
+        "would_have_fitted": [],
+        "would_have_fitted_together": ["with a flavor of fewer vCPUs and less memory"],
+        "largest_flavor": "m1.tiny",
+    }
+    everything = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
+    assert everything["would_have_fitted_together"] == ["with a flavor of 2 vCPUs less and 512 MiB less memory"]
+    assert everything["decisions"][0]["pairs"][0]["second"]["places"] == ["cell1"]
 
 
 def test_a_server_that_was_moved_is_explained_by_the_decisions_about_all_its_bodies(front: Front) -> None:
@@ -252,7 +278,7 @@ class TestARequest:
         decide(front, first, message="Safe words.", relaxations=(Relaxation(asked=Asked.SERVERS, less=1),))
         path = f"/v2.1/superconductor/requests/{request}/explanation"
         answer = front.get(path, TENANT)
-        assert set(answer.json["explanation"]) == {"request_id", "reservation_id", "servers", "would_have_fitted"}
+        assert set(answer.json["explanation"]) == {"request_id", "reservation_id", "servers", *REMEDIES}
         assert "secret-host" not in answer.text
         assert "cell1" not in answer.text
         assert answer.json["explanation"]["would_have_fitted"] == ["with fewer servers"]

@@ -35,7 +35,7 @@ from objects.diagnostics import Diagnostics, DiskDiagnostics, GuestState
 from objects.instance import FailureClass
 from objects.operation import OperationKind
 from objects.process import CONDUCTOR_BINARY, About, Process
-from objects.relaxation import Asked, Relaxation
+from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import BootSecrets
 from service.periodic import wait_until
 from service.vault import Vault, new_key
@@ -443,6 +443,31 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
         assert not [word for word in ("h7", "cell1", "Decision") if word in text]
     assert "no known servers" in operator.refused(f"explain req-{uuid.uuid4()}")
     assert "could not be found" in operator.refused(f"explain {uuid.uuid4()}")
+    pair = RelaxationPair(first=Relaxation(asked=Asked.VCPUS, less=1), second=closed)
+    ours = RelaxationPair(first=Relaxation(asked=Asked.VCPUS, less=1), second=Relaxation(asked=Asked.DISK, less=3))
+    both = Decision(
+        id=str(uuid.uuid4()),
+        at=3.0,
+        message="No valid host was found.",
+        choices=nowhere,
+        relaxations=(),
+        pairs=(pair, ours),
+        largest_flavor="m1.tiny",
+        **common,  # type: ignore[arg-type]  # fields of several types
+    )
+    front.database.write(decisions.store_all, [both])
+    text = operator.done("explain web")
+    for part in (
+        "No single change of the request would have been enough.",
+        "It would have fitted with a flavor of 1 vCPU less and 3 GiB less disk.",
+        "The largest flavor that fits: m1.tiny.",
+        "The smallest two changes that are enough together: with a flavor of 1 vCPU less and in cell cell1, closed to it.",
+    ):
+        assert part in text, part
+    text = operator.done("explain web --tenant")
+    assert "It would have fitted with a flavor of fewer vCPUs and less disk." in text
+    assert "The largest flavor that fits: m1.tiny." in text
+    assert "cell1" not in text
 
 
 def test_status_counts(front: Front, operator: Operator) -> None:

@@ -139,5 +139,9 @@ def test_a_refusal_is_stored_with_what_would_have_been_enough(site: Site) -> Non
     assert stored.relaxations is not None
     assert [one.words for one in stored.relaxations] == ["with a flavor of 1 vCPU less"]
     assert "less" not in str(refused.value), "the refusal stays one sentence about what is"
+    with pytest.raises(errors.NoValidHost, match="would have fitted with a flavor of fewer vCPUs and less memory") as refused:
+        site.boot(scheduler, fleet.spec(fleet.flavor(vcpus=17, memory_mb=2**30)), 1)
+    [pair] = site.decisions()[-1].pairs
+    assert (pair.first.less, pair.is_for_tenants) == (1, True)
     site.boot(scheduler)
     assert site.decisions()[-1].relaxations is None
