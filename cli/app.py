@@ -69,6 +69,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("dead-letter retry", "cli.dead_letter:DeadLetterRetry", "retry dead letters now"),
     ("dead-letter skip", "cli.dead_letter:DeadLetterSkip", "stop retrying dead letters"),
     ("explain", "cli.explain:Explain", "explain why servers were placed where they are, or not at all"),
+    ("replay", "cli.replay:ReplayDecision", "take a scheduling decision again, also with another configuration"),
     ("capacity", "cli.capacity:ShowCapacity", "show how many more servers fit"),
     ("lab replay", "cli.lab:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab tune", "cli.lab:LabTune", "try values of scheduler options on a part of a trace"),

@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cliff.show import ShowOne
-from msgspec import convert
 from rich.console import Console
 
 from cli.console import console_on, table_of
 from cli.http import ApiClient, HttpCommand
-from objects import errors
+from objects import errors, typed
 from objects.relaxation import Asked, RelaxationPair
 
 _REQUEST = re.compile(r"req-[0-9a-f-]{36}|r-[0-9a-f]{32}")
@@ -180,7 +179,7 @@ def _describe_for_administrators(console: Console, decision: dict[str, Any]) -> 
     for pair in decision.get("pairs", ()):
         changes = (pair["first"], pair["second"])
         if any(change["asked"] == Asked.CELL for change in changes):
-            words = convert(pair, RelaxationPair).words
+            words = typed.convert(pair, RelaxationPair).words
             console.print(f"The smallest two changes that are enough together: {words}.", markup=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from objects.base import Message, Object
+from objects.basis import Basis
 from objects.relaxation import Relaxation, RelaxationPair
 
 
@@ -53,10 +54,10 @@ class Decision(Message, frozen=True, kw_only=True):
     first; None: not examined. ``pairs``: where none of them is for tenants, the smallest two changes that are enough together, and
     the smallest for tenants if these are others. ``largest_flavor``: the name of the largest flavor of the project that fits then.
     ``waits``: why the decision is not final and the batch is retried until its deadline; for
-    administrators, as it may name cells.
+    administrators, as it may name cells. ``basis``: what it takes to take the decision again; None if no host was found.
     """
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     id: str
     batch_id: str
@@ -77,6 +78,7 @@ class Decision(Message, frozen=True, kw_only=True):
     waits: str = ""
     pairs: tuple[RelaxationPair, ...] = ()
     largest_flavor: str = ""
+    basis: Basis | None = None
 
     @property
     def refused(self) -> bool:

@@ -32,7 +32,7 @@ class DryRun(Message, frozen=True, kw_only=True):
     draws anew, by its own request ID.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     decision: Decision
     servers: tuple[PlannedServer, ...] = ()

@@ -60,6 +60,10 @@ class Cursor:
         recent = list(self._last.items())[-RECENT_WRITERS:]
         return dict(recent), self.newest
 
+    def latest(self, count: int) -> dict[int, int]:
+        """The last sequence numbers read of the writers that were seen last."""
+        return dict(itertools.islice(reversed(self._last.items()), count))
+
     def further(self) -> tuple[Mapping[int, int], int]:
         """What a background look queries in addition, in the same form. Each returns the next ``WRITERS_PER_ROUND`` writers."""
         others = list(self._last.items())[:-RECENT_WRITERS]

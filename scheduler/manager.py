@@ -11,6 +11,7 @@ import numpy as np
 
 from db.api import claims
 from db.api import displaced as displaced_servers
+from db.api.claiming import EVERYTHING
 from objects import errors, hints
 from objects.capacity import Capacity, Loss
 from objects.choice import Choice, refused
@@ -255,11 +256,12 @@ class SchedulerManager:
         asks = [job.ask for job in jobs]
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
-            topology = {} if last else self._topology(look=False)  # it keeps changing: use the known topology
-            now = self._now()
+            topology = self._topology(look=False)
+            guarded = EVERYTHING if last else topology  # it keeps changing: use the known topology
+            now = self._now(topology)
             attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:
-                claimed = self._ledger.write(claims.claim, asks, attempt, topology)
+                claimed = self._ledger.write(claims.claim, asks, attempt, guarded)
             except claims.Raced:
                 if last:
                     raise
@@ -274,7 +276,7 @@ class SchedulerManager:
                 self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
                 return
 
-    def _now(self) -> PlanContext:
+    def _now(self, epochs: Mapping[str, int] = EVERYTHING) -> PlanContext:
         mono = time.monotonic()
         return PlanContext(
             mono=mono,
@@ -284,6 +286,7 @@ class SchedulerManager:
             mapped_since=mono - self._settings.warm_up,
             ages=self._ages(),
             began=self._started,
+            epochs=epochs,
             flavors=self._flavors,
         )
 

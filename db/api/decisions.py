@@ -11,7 +11,7 @@ from db.api.tables import decisions
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
-from objects import notification, stored
+from objects import errors, notification, stored
 from objects.decision import Decision
 
 DECISIONS_PER_BATCH = 20
@@ -24,6 +24,7 @@ _OF_BATCH = (
     .order_by(decisions.c.at.desc(), decisions.c.id)
     .limit(DECISIONS_PER_BATCH)
 )
+_BY_ID = sa.select(decisions.c.decision).where(decisions.c.id == sa.bindparam("key"))
 _SURPLUS = (
     sa.select(decisions.c.id)
     .where(decisions.c.batch_id == sa.bindparam("batch"))
@@ -63,6 +64,17 @@ def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
     texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
     found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
     return [decision for decision in found if decision is not None]
+
+
+def get(tx: ApiTransaction, decision_id: str) -> Decision:
+    """The decision with this id. Raises NotFound, and Invalid if it cannot be read."""
+    text = tx.execute(_BY_ID, {"key": decision_id}).scalar()
+    if text is None:
+        raise errors.NotFound(f"Decision '{decision_id[:80]}' not found: 'explain' shows the ids. Old decisions are deleted.")
+    found = stored.load_or_none(text, Decision)
+    if found is None:
+        raise errors.Invalid(f"Decision '{decision_id}' cannot be read: a newer release stored it, or its row is damaged.")
+    return found
 
 
 def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST_SIZE) -> tuple[int, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from scheduler.filters.always import always
 from scheduler.filters.base import Filter
 from scheduler.plan import engine
 from scheduler.plan.criteria import Criteria
+from scheduler.plan.kept_hosts import kept_settings
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.settings import SchedulerSettings
@@ -28,8 +29,12 @@ class SchedulerDriver(Criteria, abc.ABC):
 
     name: ClassVar[str]
 
+    kept_settings: dict[str, Any] | None
+    """The settings that are not the defaults, for the records of decisions; None if they are too long."""
+
     def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
         """``filters`` and ``weighers``: those that the configuration enables. A driver need not use them."""
+        self.kept_settings = kept_settings(settings)
         super().__init__(
             (*always(settings), *filters),
             weighers,

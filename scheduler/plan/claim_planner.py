@@ -17,6 +17,7 @@ from scheduler.plan.alternates import Alternates
 from scheduler.plan.conclude import conclude
 from scheduler.plan.engine import PlanningStep
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.kept_hosts import keep, with_chosen
 from scheduler.plan.members import Members
 from scheduler.plan.refusals import Refusals
 from scheduler.plan.remedies import remedies
@@ -27,6 +28,9 @@ from scheduler.table.arrays import Ints
 from scheduler.table.host_table import HostTable
 
 LOG = logging.getLogger(__name__)
+
+WRITERS_SHOWN = 4
+"""Writers of claims of which a record says how far they were read: those that were seen last."""
 
 
 class ClaimPlanner:
@@ -64,9 +68,11 @@ class ClaimPlanner:
                 self._meet(changes)
                 self._learn(changes)
                 self._cursor.advance(changes)
+            ledger = self._cursor.latest(WRITERS_SHOWN)
             self._slots, self._locked, self._complete = slots, set(), False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
+                job.ledger = ledger
             with self._table.tentative():
                 self._open()
                 jobs = self._open_jobs()
@@ -170,12 +176,28 @@ class ClaimPlanner:
     def _plan(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
         needed = job.standing.needed
         job.together = request.founding and len(needed) > 1
-        job.survey = survey(self._table, self._driver, request, len(needed))
-        chosen = self._driver.place(self._table, request, job.survey, len(needed))
+        found = job.survey = survey(self._table, self._driver, request, len(needed))
+        chosen = self._place_and_keep(job, request, found, len(needed))
+        job.first_kept = job.kept
         job.rows = dict(zip(needed, chosen, strict=False))
         if len(chosen) < len(needed):
             self._refusals.refuse(job, request, step)
         return set()
+
+    def _place_and_keep(self, job: Job, request: Request, found: Survey, count: int) -> list[int]:
+        """Choose hosts of the survey, and keep what they are chosen on. The table shows nothing of the job yet."""
+        kept = keep(self._table, request, found, count, self._driver.subset)
+        if not kept.rows:
+            return self._driver.place(self._table, request, found, count)
+        step = PlanningStep(self._table, request)
+        chosen = self._driver.place(self._table, request, found, count)
+        if chosen and chosen[0] not in kept.rows:
+            step.undo()
+            kept = with_chosen(kept, self._table, request, found, chosen[0])
+            for row in chosen:
+                engine.take(self._table, request, row)
+        job.kept = kept
+        return chosen
 
     def _settle(self) -> None:
         """Finish a plan that was repaired or has refused jobs: take the final hosts, then choose alternates and remedies.
@@ -244,13 +266,13 @@ class ClaimPlanner:
         chosen: list[int] = []
         if not job.together:
             at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
-            chosen = self._driver.place(self._table, request, at_hand, len(losers))
+            chosen = self._choose_again(job, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]
         wanted: set[int] = set()
         if elsewhere:
             found = survey(self._table, self._driver, request, len(elsewhere), self._available())
             wanted = self._spares(found, len(elsewhere))
-            further = self._driver.place(self._table, request, found, len(elsewhere))
+            further = self._choose_again(job, request, found, len(elsewhere))
             wanted |= {int(self._table.inventory[row]) for row in further}
             chosen += further
         kept = {uuid: row for uuid, row in job.rows.items() if uuid not in losers}
@@ -261,6 +283,14 @@ class ClaimPlanner:
             else:
                 self._refusals.refuse(job, request, step)
         return wanted - self._locked
+
+    def _choose_again(self, job: Job, request: Request, found: Survey, count: int) -> list[int]:
+        """Choose hosts for losers. If these are all of the job's servers, they are chosen on this survey alone."""
+        if count < len(job.standing.needed):
+            chosen = self._driver.place(self._table, request, found, count)
+            job.replaced += len(chosen)
+            return chosen
+        return self._place_and_keep(job, request, found, count)
 
     def _still_fits(self, request: Request, row: int) -> bool:
         if int(self._table.inventory[row]) not in self._locked:

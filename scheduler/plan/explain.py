@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Mapping
-from math import floor
 
+from objects.basis import Basis
 from objects.decision import Candidate, DecidedInstance, Decision
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.kept_hosts import basis_of
 from scheduler.plan.remedies import Remedies
 from scheduler.plan.request import Request
-from scheduler.plan.survey import Survey
 from scheduler.table.host_table import HostTable
 
-BEST_HOSTS_SHOWN = 5
-"""Number of best hosts recorded with their scores."""
 CELLS_SHOWN = 20
 """Up to this many cells, the record names all."""
 LATE_S = 5.0
@@ -36,7 +34,7 @@ def decision_of(
     refused = job.short is not None
     counts = job.counts if refused else (job.survey.counts if job.survey else ())
     hosts = len(table)
-    candidates = _candidates(job, job.survey, table) if job.survey else ()
+    candidates = _candidates(job, table)
     choices = tuple(_choices(job, table))
     remedies = job.remedies
     return Decision(
@@ -59,6 +57,7 @@ def decision_of(
         waits=job.waits,
         pairs=remedies.pairs,
         largest_flavor=remedies.largest_flavor,
+        basis=_basis(job, request, table, driver, moment),
     )
 
 
@@ -70,27 +69,34 @@ def _message(refusal: str, remedies: Remedies) -> str:
     return refusal if told is None else f"{refusal} It would have fitted {told.plain_words}."
 
 
-def _candidates(job: Job, survey: Survey, table: HostTable) -> tuple[Candidate, ...]:
+def _candidates(job: Job, table: HostTable) -> tuple[Candidate, ...]:
     """The best hosts for the first instance, best first, and the host it got if that is not among them."""
-    best, scored = survey.best(BEST_HOSTS_SHOWN)
-    rows: list[int] = best.tolist()
-    scores: list[float] = scored.tolist()
+    first, kept = job.first_kept, job.kept
+    if first is None or kept is None:
+        return ()
+    found = first.candidates(table, range(first.shown))
     winner = next(iter(job.rows.values()), None)
-    if winner is not None and winner not in rows:
-        its = survey.scores[survey.rows == winner]
-        rows, scores = rows + [winner] * its.size, scores + its.tolist()
-    parts = {name: [_rounded(part) for part in added] for name, added in survey.weights(rows).items()}
-    return tuple(
-        [
-            Candidate(
-                host=table.hosts[row],
-                node=table.nodes[row],
-                cell=table.cells[table.cell.item(row)].name,
-                score=_rounded(scores[position]),
-                parts={name: added[position] for name, added in parts.items()},
-            )
-            for position, row in enumerate(rows)
-        ]
+    if winner is not None and winner not in first.rows[: first.shown]:
+        theirs = kept if winner in kept.rows else first
+        found += theirs.candidates(table, [position for position, row in enumerate(theirs.rows) if row == winner])
+    return tuple(found)
+
+
+def _basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
+    kept = job.kept
+    if kept is None or not job.rows:
+        return None
+    return basis_of(
+        kept,
+        request,
+        table,
+        driver.kept_settings,
+        shown=kept.shown if kept is job.first_kept else 0,
+        shuffle=driver.shuffle,
+        ledger=job.ledger,
+        epochs=moment.epochs,
+        replaced=job.replaced,
+        claimed=tuple(job.standing.kept),
     )
 
 
@@ -99,11 +105,6 @@ def _ages(ages: Mapping[str, float | None], named: Container[str | None]) -> dic
     if len(ages) <= CELLS_SHOWN:
         return dict(ages)
     return {cell: age for cell, age in ages.items() if cell in named or age is None or age > LATE_S}
-
-
-def _rounded(number: float) -> float:
-    """Round to 6 digits. ``round(number, 6)`` takes longer than everything else done for a candidate."""
-    return floor(number * 1e6 + 0.5) / 1e6
 
 
 def _choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from db.api.claims import Ask
@@ -19,6 +20,7 @@ from objects.inventory import Placement, Slot, Standing
 from objects.move import Move, MoveKind
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from scheduler.plan.kept_hosts import KeptHosts
 from scheduler.plan.remedies import UNEXAMINED, Remedies
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
@@ -39,7 +41,8 @@ class PlanContext(NamedTuple):
     ``young``: this process started recently and may not have heard of all hosts yet.
     ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for.
     ``ages``: seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
-    ``began``: when this process started (monotonic). ``flavors``: returns those that a project may use, the largest first.
+    ``began``: when this process started (monotonic). ``epochs``: of what operators configure.
+    ``flavors``: returns those that a project may use, the largest first.
     """
 
     mono: float
@@ -49,6 +52,7 @@ class PlanContext(NamedTuple):
     mapped_since: float
     ages: Mapping[str, float | None]
     began: float = -math.inf
+    epochs: Mapping[str, int] = MappingProxyType({})
     flavors: Callable[[str], Sequence[Flavor]] = _none
 
 
@@ -72,6 +76,10 @@ class Job:
     ``partial``: fewer instances than asked for found a host, but enough for ``min_count``.
 
     For the decision record:
+
+    ``kept``: the best hosts of the survey that was chosen from, as they were before; ``first_kept``: those of the first survey.
+    ``ledger``: how far the claims log had been read. ``replaced``: how many servers of several lost a planned host and got another
+    one.
 
     ``conflicts``: how often, in all attempts, a planned host turned out to be full or locked by another transaction.
     ``taken``: these hosts. ``remedies``: what would have been enough for a refused job.
@@ -97,6 +105,10 @@ class Job:
     unheard: tuple[str, ...] = ()
     held: bool = False
     error: Exception | None = None
+    kept: KeptHosts | None = None
+    first_kept: KeptHosts | None = None
+    ledger: Mapping[int, int] = field(default_factory=dict)
+    replaced: int = 0
     conflicts: int = 0
     taken: dict[str, None] = field(default_factory=dict)
     remedies: Remedies = UNEXAMINED
@@ -204,7 +216,7 @@ class Job:
         self.standing = standing
         self.survey, self.rows, self.losers, self.together = None, {}, [], False
         self.alternates, self.placements = {}, ()
-        self.partial = False
+        self.partial, self.kept, self.first_kept, self.replaced = False, None, None, 0
         self.short, self.counts, self.lost, self.premature, self.unheard, self.held = None, (), False, False, (), False
         self.error, self.remedies, self.decision = None, UNEXAMINED, None
 

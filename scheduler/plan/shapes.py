@@ -322,10 +322,13 @@ class KeptSurvey(Survey):
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         return self._rows.best_of_cell(cell, count, self._seed)
 
-    def weights(self, rows: list[int]) -> dict[str, list[float]]:
+    def scores_of(self, rows: Ints) -> Floats:
+        return self._rows.exact(rows, self._seed)
+
+    def raws(self, rows: list[int]) -> dict[str, list[float]]:
         hosts = Hosts(self._table, self._request, np.array(rows, np.int64))
-        added: dict[str, list[float]] = {}
+        found: dict[str, list[float]] = {}
         for part in self.parts:
             raw = part.weigher.weigh(hosts, self._request)
-            added[part.weigher.name] = [0.0] * len(rows) if raw is None else part.of(hosts, raw).tolist()
-        return added
+            found[part.weigher.name] = [part.low] * len(rows) if raw is None else raw.astype(np.float64).tolist()
+        return found

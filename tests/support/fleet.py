@@ -45,6 +45,7 @@ from scheduler.drivers.base import SchedulerDriver
 from scheduler.manager import SchedulerManager
 from scheduler.plan.members import Members
 from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey
 from scheduler.plugins import load_driver
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
@@ -146,6 +147,17 @@ def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **c
         "members": Members(slots),
     }
     return Request(**(values | changes))
+
+
+def weights(found: Survey, rows: list[int]) -> dict[str, list[float]]:
+    """What each weigher adds to the scores of these rows, by the weigher's name. No aggregate sets a multiplier."""
+    scales = {part.weigher.name: part for part in found.parts}
+    return {
+        name: [
+            (max(raw, scales[name].low) - scales[name].low) * (scales[name].multiplier or 0.0) / scales[name].span for raw in each
+        ]
+        for name, each in found.raws(rows).items()
+    }
 
 
 def driver(**changes: Any) -> SchedulerDriver:

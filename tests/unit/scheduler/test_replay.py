@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objects import stored
+from objects import errors, stored
+from objects.aggregate import Aggregate
+from objects.compute_node import ComputeNode
 from objects.decision import DecidedInstance, Decision
 from objects.group import GroupPolicy
+from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.alternates import Alternates
+from scheduler.plan.replay import replay
+from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
@@ -110,3 +117,172 @@ def test_another_seed_is_another_choice() -> None:
     assert len({decision.choices[0].host for decision in decisions}) > 1
     for spec, decision in zip(specs, decisions, strict=True):
         assert choices(table, driver, spec, decision) == list(decision.choices)
+
+
+# -- from the record alone -----------------------------------------------------------------------------------------------------
+
+CELL_UUIDS = {"cell1": fleet.CELLS[0], "cell2": fleet.CELLS[1]}
+WEIGHERS = ("BalanceWeigher", "IoOpsWeigher", "CellSpreadWeigher", "CellCapacityWeigher")
+CONFIGURATIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "driver": st.sampled_from(["filter", "filter", "filter", "chance"]),
+        "host_subset_size": st.sampled_from([1, 1, 2, 3, 30]),
+        "shuffle_best_same_weighed_hosts": st.booleans(),
+        "ram_weight_multiplier": st.sampled_from([1.0, -1.0, 0.0]),
+        "cpu_weight_multiplier": st.sampled_from([1.0, -2.5]),
+        "num_instances_weight_multiplier": st.sampled_from([0.0, 1.0, -0.3]),
+        "max_instances_per_host": st.sampled_from([50, 5]),
+        "enabled_weighers": st.sets(st.sampled_from(WEIGHERS)).map(lambda more: (*DEFAULT_WEIGHERS, *sorted(more))),
+        "enabled_filters": st.just((*DEFAULT_FILTERS, "NumInstancesFilter", "IoOpsFilter")),
+    }
+)
+REPLAYED = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(0, 3), st.integers(1, 4), st.integers(0, 2), st.integers(0, 2)),
+    min_size=1,
+    max_size=24,
+)
+"""vCPUs, how many of them are claimed, GiB of memory, failed builds, and GPUs."""
+ASKED = st.fixed_dictionaries(
+    {
+        "vcpus": st.integers(1, 2),
+        "policy": st.sampled_from([None, None, None, *GroupPolicy]),
+        "members": st.lists(st.integers(0, 5), max_size=3),
+        "gpu": st.booleans(),
+        "zone": st.booleans(),
+        "multiplier": st.booleans(),
+        "ratio": st.booleans(),
+    }
+)
+
+PLAIN: dict[str, Any] = {
+    "vcpus": 1,
+    "policy": None,
+    "members": [],
+    "gpu": False,
+    "zone": False,
+    "multiplier": False,
+    "ratio": False,
+}
+
+
+def varied(hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any]) -> tuple[HostTable, list[ComputeNode]]:
+    nodes = [
+        fleet.node(
+            f"h{n}", vcpus=vcpus, memory_mb=gib * 1024, failed_builds=float(failed), resources={"CUSTOM_GPU": gpus} if gpus else {}
+        )
+        for n, (vcpus, _, gib, failed, gpus) in enumerate(hosts)
+    ]
+    some = tuple(node.host for node in nodes[::2])
+    metadata: dict[str, str] = {}
+    if asked["multiplier"]:
+        metadata["ram_weight_multiplier"] = "-0.7"
+    if asked["ratio"]:
+        metadata["cpu_allocation_ratio"] = "0.8"
+    made = fleet.table(nodes, dict.fromkeys(some, "z"), [Aggregate(id=1, name="a", hosts=some, metadata=metadata)])
+    for n, (node, (_, claimed, *_)) in enumerate(zip(nodes, hosts, strict=True)):
+        made.set_inventory(fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, used_vcpus=claimed, instances=claimed), now=0.0)
+    return made, nodes
+
+
+def recorded(
+    hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any], options: dict[str, Any], count: int, others: int
+) -> tuple[RequestSpec, Decision]:
+    """A decision, after others of the same transaction, as it is read from the database."""
+    table, nodes = varied(hosts, asked)
+    flavor = fleet.flavor_asking({"CUSTOM_GPU": 1}, fleet.flavor(asked["vcpus"])) if asked["gpu"] else fleet.flavor(asked["vcpus"])
+    group = fleet.group(asked["policy"], most=2) if asked["policy"] and options["driver"] != "chance" else None
+    spec = fleet.spec(flavor, group=group, availability_zone="z" if asked["zone"] else None)
+    jobs = [*(job(fleet.spec(), 1) for _ in range(others)), job(spec, count)]
+    made = attempt(table, jobs, driver=fleet.driver(**options))
+    slots = [Slot(group_uuid=group.uuid, instance_uuid=f"m{n}", host=f"h{n}") for n in asked["members"]] if group else []
+    wanted = begun(made, jobs, slots)
+    rows = {
+        n + 1: fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, used_vcpus=hosts[n][1], instances=hosts[n][1])
+        for n, node in enumerate(nodes)
+    }
+    if wanted:
+        made.confirm([rows[key] for key in sorted(wanted)])
+    decision = made.finish()[1][-1]
+    return spec, stored.load(stored.dump(decision), Decision)
+
+
+@given(REPLAYED, ASKED, CONFIGURATIONS, st.integers(1, 4), st.integers(0, 2))
+@examples(400, least=60)
+def test_a_record_is_all_it_takes(
+    hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any], options: dict[str, Any], count: int, others: int
+) -> None:
+    spec, decision = recorded(hosts, asked, options, count, others)
+    if not any(choice.host for choice in decision.choices):
+        assert decision.basis is None
+        with pytest.raises(errors.Invalid, match="is a refusal"):
+            replay(decision, spec, CELL_UUIDS)
+        return
+    again = replay(decision, spec, CELL_UUIDS)
+    assert again.is_same, (again.servers, again.reasons)
+    assert again.settings == ()
+    assert again.servers[0].certain
+    assert again.servers[0].now == decision.choices[0].host
+    assert len(stored.dump(decision.basis)) < 3000
+    if count == 1:
+        assert len(stored.dump(decision)) < 4500
+
+
+@given(REPLAYED, ASKED, CONFIGURATIONS, st.sampled_from([1.0, -1.0, 3.0]), st.sampled_from([1.0, -2.0]), st.integers(1, 3))
+@examples(400, least=60)
+def test_with_other_weights_it_is_what_a_scheduler_so_configured_would_have_decided(
+    hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any], options: dict[str, Any], ram: float, cpu: float, subset: int
+) -> None:
+    """Where all hosts are kept, and weighers and filters are the same ones."""
+    options |= {"driver": "filter", "host_subset_size": 1, "ram_weight_multiplier": 0.5}
+    hosts = hosts[:5]
+    spec, decision = recorded(hosts, asked, options, 1, 0)
+    if decision.basis is None:
+        return
+    other = options | {"ram_weight_multiplier": ram, "cpu_weight_multiplier": cpu, "host_subset_size": subset}
+    table, _ = varied(hosts, asked)
+    driver = fleet.driver(**other)
+    slots = [Slot(group_uuid=spec.group.uuid, instance_uuid=f"m{n}", host=f"h{n}") for n in asked["members"]] if spec.group else []
+    request = fleet.request(spec, table, slots, seed=decision.seed)
+    with table.tentative():
+        [row] = engine.choose(table, driver, request, engine.survey(table, driver, request), 1)
+    again = replay(decision, spec, CELL_UUIDS, SchedulerSettings(**other))
+    assert again.servers[0].now == table.hosts[row], (again, decision)
+    assert {name for name, _, _ in again.settings} == {name for name in other if other[name] != options[name]}
+    if again.servers[0].now != again.servers[0].then:
+        assert again.reasons
+
+
+def test_the_difference_is_named() -> None:
+    hosts = [(6, 0, 1, 0, 0), (3, 0, 4, 0, 0)]
+    options: dict[str, Any] = {"cpu_weight_multiplier": 3.0, "driver": "filter"}
+    spec, decision = recorded(hosts, PLAIN, options, 1, 0)
+    settings = SchedulerSettings(cpu_weight_multiplier=0.5)
+    again = replay(decision, spec, CELL_UUIDS, settings)
+    assert [(server.then, server.now) for server in again.servers] == [("h0", "h1")]
+    assert again.settings == (("cpu_weight_multiplier", 3.0, 0.5),)
+    assert again.reasons[0] == "h1 scores 2.2500, h0 1.7500."
+    assert "CPUWeigher adds 0.2500 to h1, 0.5000 to h0: -0.2500." in again.reasons
+    refusing = SchedulerSettings(enabled_filters=(*DEFAULT_FILTERS, "NumInstancesFilter"), max_instances_per_host=0)
+    [first, *_] = replay(decision, spec, CELL_UUIDS, refusing).reasons
+    assert first == "h0 is refused by NumInstancesFilter (too many instances)."
+
+
+def test_a_filter_that_was_not_in_force_looks_at_the_host_of_now() -> None:
+    hosts = [(6, 0, 1, 0, 0), (3, 0, 1, 0, 0)]
+    spec, decision = recorded(hosts, PLAIN, {"enabled_filters": ("RamFilter", "CoreFilter")}, 1, 0)
+    rented = [Aggregate(id=1, name="rented", hosts=("h0",), metadata={"filter_tenant_id": "bank"})]
+    settings = SchedulerSettings(enabled_filters=("RamFilter", "CoreFilter", "AggregateMultiTenancyIsolation"))
+    again = replay(decision, spec, CELL_UUIDS, settings, aggregates=rented)
+    assert [(server.then, server.now) for server in again.servers] == [("h0", "h1")]
+    assert again.reasons[0].startswith("h0 is refused by AggregateMultiTenancyIsolation")
+
+
+def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:
+    spec, decision = recorded([(6, 0, 1, 0, 0)], PLAIN, {}, 1, 0)
+    with pytest.raises(errors.Invalid, match="a release stored it that kept no hosts"):
+        replay(msgspec.structs.replace(decision, basis=None), spec, CELL_UUIDS)
+    assert decision.basis is not None
+    unset = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, settings=None))
+    with pytest.raises(errors.Invalid, match="more settings than a record keeps"):
+        replay(unset, spec, CELL_UUIDS)
+    assert replay(unset, spec, CELL_UUIDS, SchedulerSettings()).notes

@@ -60,5 +60,5 @@ def test_the_preference_is_among_the_parts_of_a_score() -> None:
     table = fleet.table([fleet.node("h0"), fleet.node("h1")])
     request = fleet.request(fleet.spec(), table)
     driver = met(1, 2).apply(fleet.driver(), 1.0)
-    parts = engine.survey(table, driver, request).weights([0, 1])
+    parts = fleet.weights(engine.survey(table, driver, request), [0, 1])
     assert sorted(parts["Stripe"]) == [0.0, 1.0]

@@ -86,7 +86,7 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
     request = fleet.request(fleet.spec(), table)
     found = engine.survey(table, driver, request)
     assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
-    assert found.weights(found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
+    assert fleet.weights(found, found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
 
 
 def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
@@ -98,7 +98,7 @@ def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
     found = engine.survey(table, driver, request)
     expected = [1.0, 0.5, 0.0, 0.75]
     assert found.scores.tolist() == pytest.approx(expected, abs=2e-9)
-    assert found.weights([0, 1, 2, 3])["DiskWeigher"] == pytest.approx(expected, abs=2e-9)
+    assert fleet.weights(found, [0, 1, 2, 3])["DiskWeigher"] == pytest.approx(expected, abs=2e-9)
     rows = np.arange(4)
     assert engine.score(table, driver, request, found.parts, rows).tolist() == pytest.approx(expected, abs=2e-9)
 
@@ -145,5 +145,5 @@ def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_th
     request = fleet.request(fleet.spec(), table)
     found = engine.survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
     best = found.rows[:1]
-    assert found.weights(found.rows.tolist())["BuildFailureWeigher"][1] < 0.0
-    assert found.weights(best.tolist()) == {"BuildFailureWeigher": [0.0]}
+    assert fleet.weights(found, found.rows.tolist())["BuildFailureWeigher"][1] < 0.0
+    assert fleet.weights(found, best.tolist()) == {"BuildFailureWeigher": [0.0]}

@@ -1,0 +1,240 @@
+"""Keep what a decision is taken on, while it is taken: the best hosts as they are before anything of the batch is placed.
+
+A later process finds neither the claims nor the reports of that moment, because rows hold the present only. So the record of the
+decision has them for the hosts that matter (``objects/basis.py``). ``replay.py`` takes the decision again from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import floor
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from objects import stored, typed
+from objects.basis import Basis, KeptHost
+from objects.decision import Candidate
+from scheduler.plan.request import Request
+from scheduler.plan.survey import Survey, WeigherScale
+from scheduler.settings import SchedulerSettings
+from scheduler.table.aggregation import RATIOS
+from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
+from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.balance import BalanceWeigher
+from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
+from scheduler.weighers.cells import CrossCellWeigher
+from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
+
+BEST_HOSTS_SHOWN = 5
+"""Number of best hosts recorded with their scores."""
+HOSTS_LIMIT = 16
+"""Maximum number of hosts kept of a batch, or of hosts that are drawn from."""
+SETTINGS_BYTES = 1000
+"""Settings that take more are not kept."""
+RECOMPUTED = frozenset(
+    (
+        RAMWeigher,
+        CPUWeigher,
+        DiskWeigher,
+        NumInstancesWeigher,
+        BuildFailureWeigher,
+        IoOpsWeigher,
+        BalanceWeigher,
+        CrossCellWeigher,
+        ServerGroupSoftAffinityWeigher,
+        ServerGroupSoftAntiAffinityWeigher,
+    )
+)
+"""Weighers whose weights follow from the columns that are kept. Of other weighers the weights are kept."""
+FREE_SETTINGS = frozenset({"service_poll_interval", "feed_poll_interval", "claims_poll_interval", "claim_window", "warm_up"})
+"""Settings that no choice depends on."""
+_DEFAULTS_FIRST = "*"
+"""Stands for all defaults at the beginning of a list."""
+DEFAULT_SETTINGS = msgspec.structs.asdict(SchedulerSettings())
+
+
+def kept_settings(settings: SchedulerSettings) -> dict[str, Any] | None:
+    """The settings that are not the defaults, as a record has them. ``settings_of`` reads them."""
+    chosen = {
+        name: _shortened(value, DEFAULT_SETTINGS[name])
+        for name, value in msgspec.structs.asdict(settings).items()
+        if value != DEFAULT_SETTINGS[name] and name not in FREE_SETTINGS
+    }
+    return chosen if len(stored.dump(chosen)) <= SETTINGS_BYTES else None
+
+
+def settings_of(kept: Mapping[str, Any]) -> SchedulerSettings:
+    """The settings of a record."""
+    return typed.convert({name: _whole(value, DEFAULT_SETTINGS.get(name)) for name, value in kept.items()}, SchedulerSettings)
+
+
+def _shortened(value: Any, default: Any) -> Any:
+    if isinstance(value, tuple) and default and value[: len(default)] == default:
+        return (_DEFAULTS_FIRST, *value[len(default) :])
+    return value
+
+
+def _whole(value: Any, default: Any) -> Any:
+    return [*default, *value[1:]] if isinstance(value, list) and value[:1] == [_DEFAULTS_FIRST] else value
+
+
+@dataclass(slots=True)
+class KeptHosts:
+    """Hosts of a survey with what is known of them. ``top``: so many rows, in order, are the best of all."""
+
+    rows: list[int]
+    scores: list[float]
+    hosts: list[KeptHost]
+    raws: dict[str, list[float]]
+    parts: tuple[WeigherScale, ...]
+    top: int
+    passing: int
+    members: list[tuple[int, int]]
+    resources: dict[str, list[float]]
+    limits: dict[str, list[float]]
+    multipliers: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> int:
+        """So many of the hosts are candidates of the record, in their order."""
+        return min(self.top, BEST_HOSTS_SHOWN)
+
+    def candidates(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
+        """The records of these hosts."""
+        weights = {part.weigher.name: self._weights(part) for part in self.parts}
+        return [self._candidate(table, position, weights) for position in positions]
+
+    def _candidate(self, table: HostTable, position: int, weights: Mapping[str, list[float]]) -> Candidate:
+        row = self.rows[position]
+        return Candidate(
+            host=table.hosts[row],
+            node=table.nodes[row],
+            cell=table.cells[table.cell.item(row)].name,
+            score=_rounded(self.scores[position]),
+            parts={name: _rounded(each[position]) for name, each in weights.items()},
+        )
+
+    def _weights(self, part: WeigherScale) -> list[float]:
+        """What the weigher adds to each score."""
+        name, low, span = part.weigher.name, part.low, part.span
+        raws = self.raws[name]
+        if part.multiplier is None:
+            pairs = zip(raws, self.multipliers[name], strict=True)
+            return [(max(raw, low) - low) * (each / span) if part.floored else (raw - low) * (each / span) for raw, each in pairs]
+        factor = part.multiplier / span
+        return [(max(raw, low) - low) * factor if part.floored else (raw - low) * factor for raw in raws]
+
+
+def keep(table: HostTable, request: Request, found: Survey, count: int, subset: int) -> KeptHosts:
+    """The best hosts of a survey, before ``count`` instances are placed by drawing among ``subset`` hosts."""
+    best, scores = found.best(max(BEST_HOSTS_SHOWN, min(subset + count - 1, HOSTS_LIMIT)))
+    passing = found.passing if subset > 1 else 0
+    return _kept(table, request, found, best.tolist(), scores.tolist(), passing)
+
+
+def with_chosen(kept: KeptHosts, table: HostTable, request: Request, found: Survey, row: int) -> KeptHosts:
+    """The same with the row of the first instance. The table must show nothing of the batch."""
+    score = float(found.scores_of(np.array([row], np.int64))[0])
+    made = _kept(table, request, found, [*kept.rows, row], [*kept.scores, score], kept.passing)
+    made.top = kept.top
+    return made
+
+
+def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], scores: list[float], passing: int) -> KeptHosts:
+    hosts = None
+    resources: dict[str, list[float]] = {}
+    limits: dict[str, list[float]] = {}
+    multipliers: dict[str, list[float]] = {}
+    members: list[tuple[int, int]] = []
+    if request.resources or table.aggregates.lowering or any(part.multiplier is None for part in found.parts):
+        hosts = Hosts(table, request, np.array(rows, np.int64))
+        resources = {name: hosts.free_resource(name).tolist() for name in request.resources}
+        if table.aggregates.lowering:
+            limits = {what: hosts.capacity(what).tolist() for what in RATIOS}
+        for part in found.parts:
+            if part.multiplier is None:
+                each = part.weigher.multipliers(hosts)
+                multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
+    if request.group is not None:
+        members = [_members(request, table.hosts[row]) for row in rows]
+    return KeptHosts(
+        rows=rows,
+        scores=scores,
+        hosts=[_host(table, row) for row in rows],
+        raws=found.raws(rows),
+        parts=found.parts,
+        top=len(rows),
+        passing=passing,
+        members=members,
+        resources=resources,
+        limits=limits,
+        multipliers=multipliers,
+    )
+
+
+def _members(request: Request, host: str) -> tuple[int, int]:
+    placed = request.members.counts(with_held=False).get(host.lower(), 0)
+    return placed, request.members.count(host) - placed
+
+
+def _host(table: HostTable, row: int) -> KeptHost:
+    return KeptHost(
+        inventory=table.inventory.item(row),
+        generation=table.generation.item(row),
+        free_vcpus=table.free_vcpus.item(row),
+        free_memory_mb=table.free_memory_mb.item(row),
+        free_disk_gb=table.free_disk_gb.item(row),
+        cap_vcpus=table.cap_vcpus.item(row),
+        cap_memory_mb=table.cap_memory_mb.item(row),
+        cap_disk_gb=table.cap_disk_gb.item(row),
+        instances=table.instances.item(row),
+        building=table.building.item(row),
+        failed_builds=table.failed_builds.item(row),
+    )
+
+
+def basis_of(
+    kept: KeptHosts,
+    request: Request,
+    table: HostTable,
+    settings: dict[str, Any] | None,
+    *,
+    shown: int,
+    shuffle: bool,
+    ledger: Mapping[int, int],
+    epochs: Mapping[str, int],
+    replaced: int,
+    claimed: tuple[str, ...],
+) -> Basis:
+    """The record. ``shown``: so many of the hosts are the candidates of the decision, in their order."""
+    spec = request.spec
+    raws = {part.weigher.name: tuple(kept.raws[part.weigher.name]) for part in kept.parts if type(part.weigher) not in RECOMPUTED}
+    return Basis(
+        hosts=tuple(kept.hosts),
+        top=kept.top,
+        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in kept.rows[shown:]),
+        passing=kept.passing,
+        rows=() if shuffle else tuple(kept.rows),
+        scales={part.weigher.name: (part.low, part.span, part.floored) for part in kept.parts},
+        raws=raws,
+        multipliers={name: tuple(each) for name, each in kept.multipliers.items()},
+        limits={what: tuple(each) for what, each in kept.limits.items()},
+        members=tuple(kept.members),
+        resources={name: tuple(each) for name, each in kept.resources.items()},
+        settings=settings,
+        excluded_cells=spec.excluded_cells,
+        excluded_hosts=spec.excluded_hosts,
+        ledger=dict(ledger),
+        epochs=dict(epochs),
+        replaced=replaced,
+        claimed=claimed,
+    )
+
+
+def _rounded(number: float) -> float:
+    """Round to 6 digits. ``round(number, 6)`` takes longer than everything else done for a candidate."""
+    return floor(number * 1e6 + 0.5) / 1e6
