@@ -150,7 +150,7 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
     limits: dict[str, list[float]] = {}
     multipliers: dict[str, list[float]] = {}
     members: list[tuple[int, int]] = []
-    if request.resources or table.aggregates.lowering or any(part.multiplier is None for part in found.parts):
+    if request.resources or table.aggregates.lowering or None in [part.multiplier for part in found.parts]:
         hosts = Hosts(table, request, np.array(rows, np.int64))
         resources = {name: hosts.free_resource(name).tolist() for name in request.resources}
         if table.aggregates.lowering:

@@ -258,8 +258,10 @@ class FleetSurvey(Survey):
         return self._exact(self._positions_of(rows))
 
     def raws(self, rows: list[int]) -> dict[str, list[float]]:
-        positions: list[int] = self._positions_of(np.array(rows, np.int64)).tolist()
-        return {part.weigher.name: [float(part.raw.item(position)) for position in positions] for part in self.parts}
+        positions = rows
+        if self._hosts.rows is not None:
+            positions = self._positions_of(np.array(rows, np.int64)).tolist()
+        return {part.weigher.name: [part.raw.item(position) for position in positions] for part in self.parts}
 
     @property
     def _head(self) -> tuple[Ints, Floats, float]:
