@@ -50,8 +50,10 @@ RECOMPUTED = frozenset(
     )
 )
 """Weighers whose weights follow from the columns that are kept. Of other weighers the weights are kept."""
-FREE_SETTINGS = frozenset({"service_poll_interval", "feed_poll_interval", "claims_poll_interval", "claim_window", "warm_up"})
-"""Settings that no choice depends on."""
+FREE_SETTINGS = frozenset(
+    ("service_down_time", "service_poll_interval", "feed_poll_interval", "claims_poll_interval", "claim_window", "warm_up")
+)
+"""Settings that no choice among hosts that are up depends on."""
 _DEFAULTS_FIRST = "*"
 """Stands for all defaults at the beginning of a list."""
 DEFAULT_SETTINGS = msgspec.structs.asdict(SchedulerSettings())

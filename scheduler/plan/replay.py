@@ -382,7 +382,8 @@ class _Replay:
         rows = np.array([before, after], np.int64)
         scores = found.scores_of(rows).tolist()
         if not refusing:
-            yield f"{now} scores {scores[1]:.4f}, {then} {scores[0]:.4f}."
+            when = "" if choice is self._placed[0] else " before the batch"
+            yield f"{now} scores {scores[1]:.4f}, {then} {scores[0]:.4f}{when}."
         hosts = Hosts(self._table, self._request, rows)
         for part in found.parts:
             raw = part.weigher.weigh(hosts, self._request)
