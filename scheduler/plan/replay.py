@@ -45,6 +45,7 @@ from scheduler.table.arrays import Floats, mixed
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
+from scheduler.weighers.load import BuildFailureWeigher
 
 ASKED_AGAIN = (
     RamFilter,
@@ -234,11 +235,18 @@ class _Replay:
             getattr(table, f"ratio_{what}")[row] = 1.0
 
     def _of_then(self) -> Iterator[Aggregate]:
-        """An aggregate for each host, with the multipliers and limits that aggregates gave it."""
+        """An aggregate for each host, with the multipliers and limits that aggregates gave it.
+
+        A multiplier that is the configured one counts as that.
+        """
         basis = self._basis
-        options = {name: one.option for name, one in self._then_weighers.items()}
         for position, (host, _, _) in enumerate(self._names):
-            metadata = {options[name]: repr(each[position]) for name, each in basis.multipliers.items() if options.get(name)}
+            metadata: dict[str, str] = {}
+            for name, each in basis.multipliers.items():
+                weigher = self._then_weighers.get(name)
+                if weigher is not None and each[position] != weigher.multiplier:
+                    sign = -1 if isinstance(weigher, BuildFailureWeigher) else 1  # whose option is positive
+                    metadata[weigher.option] = repr(sign * each[position])
             for what, limits in basis.limits.items():
                 own: float = getattr(basis.hosts[position], f"cap_{what}")
                 metadata[RATIOS[what]] = repr(limits[position] / own if own else 1.0)
