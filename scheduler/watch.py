@@ -56,8 +56,9 @@ class LastReport:
         return self._flags != before
 
 
-def _flags(sign: Sign) -> tuple[bool, bool, bool]:
-    return sign.disabled, sign.forced_down, sign.stopping
+def _flags(sign: Sign) -> int:
+    """As one small number: one of these is in memory for each host."""
+    return sign.disabled | sign.forced_down << 1 | sign.stopping << 2
 
 
 class CellWatch:

@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 def rows_of(table: HostTable, lost: Loss) -> Ints:
     """The rows that are lost."""
     if lost.kind is LossKind.HOST:
-        return np.array(table.rows_of.get(lost.name.lower(), []), np.int64)
+        return np.array(table.rows_of.get(lost.name.lower(), ()), np.int64)
     if lost.kind is LossKind.CELL:
         return np.flatnonzero(table.home[: table.size] == table.cell_number(lost.name))
     return np.flatnonzero((table.zone[: table.size] == table.zone_number(lost.name)) & (table.home[: table.size] >= 0))

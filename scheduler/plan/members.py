@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -30,11 +30,13 @@ class Members:
     """
 
     def __init__(self, slots: Collection[Slot] = ()) -> None:
-        self._placed = Counter([slot.host.lower() for slot in slots if not slot.held])
-        self._held = Counter([slot.host.lower() for slot in slots if slot.held])
+        held = [slot for slot in slots if slot.held]
+        placed = [slot for slot in slots if not slot.held] if held else slots
+        self._placed = Counter(map(str.lower, [slot.host for slot in placed]))
+        self._held = Counter(map(str.lower, [slot.host for slot in held]))
         self._own_placed: Counter[str] = Counter()
         self._own_held: Counter[str] = Counter()
-        self.moving = sum(slot.moving for slot in slots)
+        self.moving = len([slot for slot in slots if slot.moving])
         self._changes = [0]  # how often members were added; shared with the views
         self._column: _Column | None = None
 
@@ -77,6 +79,20 @@ class Members:
         name = host.lower()
         own = self._own_placed[name] if self._own_placed else 0
         return max(self._placed[name] - own, 0) + max(self._held[name] - self._own_held[name], 0)
+
+    def of_hosts(self, hosts: Iterable[str], *, with_held: bool) -> list[int]:
+        """How many members each of these hosts has."""
+        if with_held:
+            return [self.count(host) for host in hosts]
+        return [max(self._placed[name] - self._own_placed[name], 0) for name in map(str.lower, hosts)]
+
+    def rows(self, rows_of: Mapping[str, Sequence[int]], least: int, *, with_held: bool) -> Ints:
+        """The rows, in order, of the hosts with at least so many members. ``rows_of``: the rows of each host."""
+        counts: Mapping[str, int] = self.counts(with_held=with_held)
+        hosts: Iterable[str] = counts if least == 1 else [host for host, count in counts.items() if count >= least]
+        found = np.fromiter(chain.from_iterable(map(rows_of.get, hosts, repeat(()))), np.int64)
+        found.sort()
+        return found
 
     def by_row(self, rows_of: Mapping[str, Sequence[int]], size: int, *, with_held: bool) -> Ints:
         """The same as ``counts`` for each of ``size`` rows; ``rows_of``: the rows of each host. Not to be written to."""

@@ -81,7 +81,7 @@ class Aggregates:
     """The aggregates of a moment, and the combination that each host is in, by number. It does not change.
 
     ``keys``: of all metadata that hosts have. ``lowering``: whether some lower what hosts may hold. ``moved``: the hosts whose
-    combination has another number than ``before``.
+    combination has another number than ``before``. ``meaning``: the same object as ``before``, if only hosts have come and gone.
 
     Combinations that were there before keep their numbers, so that only the rows of hosts that were added to or removed from an
     aggregate change.
@@ -89,15 +89,17 @@ class Aggregates:
 
     def __init__(self, aggregates: Iterable[Aggregate] = (), before: Aggregates | None = None) -> None:
         known = {one.id: one for one in aggregates}
-        if before is None or len(before._combinations.numbers) > 2 * len(before._slots_of) + SPARE_COMBINATIONS:
-            self._start(known, before)
-        else:
+        follows = before is not None and len(before._combinations.numbers) <= 2 * len(before._slots_of) + SPARE_COMBINATIONS
+        if before is not None and follows:
             self._follow(known, before)
+        else:
+            self._start(known, before)
         self._by_key: defaultdict[str, list[tuple[int, Metadatum]]] = defaultdict(list)
         for number, one in known.items():
             for key, text in one.metadata.items():
                 self._by_key[key].append((self._slot_of[number], Metadatum.of(text)))
         self.keys = frozenset(key for one in known.values() if one.hosts for key in one.metadata)
+        self.meaning: object = before.meaning if before is not None and follows and self._says_what(before) else object()
         self.lowering = not self.keys.isdisjoint(RATIOS.values())
         self._least: dict[str, Floats] = {}
         self._answers: OrderedDict[Hashable, Mask] = OrderedDict()
@@ -136,6 +138,14 @@ class Aggregates:
         self.moved = frozenset(moved)
         self._slots_of = slots
         self._combinations = before._combinations.with_those(slots[host] for host in moved)
+
+    def _says_what(self, before: Aggregates) -> bool:
+        """Whether each combination says of its hosts what it said ``before``."""
+        return (
+            self.keys == before.keys
+            and self._aggregates.keys() == before._aggregates.keys()
+            and all(one.metadata == before._aggregates[slot].metadata for slot, one in self._aggregates.items())
+        )
 
     def of(self, host: str) -> int:
         """The number of the combination that the host is in."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -66,6 +64,31 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "enabled": (np.bool_, False),
     "eligible": (np.bool_, False),
 }
+
+
+class _Ring:
+    """The last ``room`` of ``count`` numbers."""
+
+    def __init__(self, room: int) -> None:
+        self.count = 0
+        self._room = room
+        self._numbers: Ints = np.zeros(room, np.int64)
+
+    def append(self, number: int) -> None:
+        self._numbers[self.count % self._room] = number
+        self.count += 1
+
+    def extend(self, numbers: Ints) -> None:
+        kept = numbers[-self._room :]
+        self.count += numbers.size
+        self._numbers[np.arange(self.count - kept.size, self.count) % self._room] = kept
+
+    def latest(self, count: int) -> Ints:
+        """So many of them, at most ``room``, in any order."""
+        end = self.count % self._room
+        if count <= end:
+            return self._numbers[end - count : end]
+        return np.concatenate((self._numbers[:end], self._numbers[self._room - (count - end) :]))
 
 
 class Columns:
@@ -131,8 +154,7 @@ class Columns:
 
     def __init__(self, room: int = 64) -> None:
         self.size = 0
-        self.changes = 0
-        self._changed: deque[int] = deque(maxlen=CHANGES_KEPT)
+        self._changed = _Ring(CHANGES_KEPT)
         self._ahead: set[int] = set()
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
@@ -159,26 +181,28 @@ class Columns:
     def touch(self, rows: int | Ints) -> None:
         """What is known of these rows has changed."""
         if isinstance(rows, int):
-            self.changes += 1
             self._changed.append(rows)
         else:
-            self.changes += rows.size
-            self._changed.extend(rows.tolist())
+            self._changed.extend(rows)
+
+    @property
+    def changes(self) -> int:
+        return self._changed.count
 
     def changed_since(self, changes: int) -> Container[int]:
         """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
         count = self.changes - changes
-        if count > len(self._changed):
+        if count > CHANGES_KEPT:
             return range(self.size)
-        return set(islice(reversed(self._changed), count))
+        return set(self._changed.latest(count).tolist())
 
     def rows_since(self, changes: int, most: int) -> Ints | None:
         """The same rows, in order; None if there are more than ``most`` of them, or nobody knows which."""
         count = self.changes - changes
-        if count > len(self._changed):
+        if count > CHANGES_KEPT:
             return None
-        rows = set(islice(reversed(self._changed), count))
-        return np.array(sorted(rows), np.int64) if len(rows) <= most else None
+        rows = np.unique(self._changed.latest(count))
+        return rows if rows.size <= most else None
 
     def settle(self, now: float) -> Ints:
         """Compare agents' counts with the claims again where these have been quiet.

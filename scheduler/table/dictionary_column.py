@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.table.arrays import Ints
+from scheduler.table.arrays import Counts
 
 UNUSED_VALUES_LIMIT = 64
 """Number of values, beyond one for each row, that may be kept although no host has them any more."""
@@ -23,7 +23,7 @@ class DictionaryColumn:
     def __init__(self) -> None:
         self.values: list[Any] = [None]
         self._known: dict[object, int] = {}
-        self._codes: Ints = np.zeros(64, dtype=np.int64)
+        self._codes: Counts = np.zeros(64, dtype=np.int32)
 
     def put(self, row: int, value: Any) -> None:
         """The host in this row has this value; None: it lacks the attribute."""
@@ -34,7 +34,7 @@ class DictionaryColumn:
     def value(self, row: int) -> Any:
         return self.values[self._codes[row]] if row < self._codes.size else None
 
-    def codes(self, size: int) -> Ints:
+    def codes(self, size: int) -> Counts:
         """The codes of the first ``size`` rows."""
         if size > self._codes.size:
             self._grow(size)
@@ -56,10 +56,10 @@ class DictionaryColumn:
         moved = {int(old): new for new, old in enumerate(used)}
         self.values = [self.values[old] for old in moved]
         self._known = {key: moved[code] for key, code in self._known.items() if code in moved}
-        self._codes = np.searchsorted(used, self._codes)
+        self._codes = np.searchsorted(used, self._codes).astype(np.int32)
 
     def _grow(self, size: int) -> None:
-        grown = np.zeros(max(size, 2 * self._codes.size), dtype=np.int64)
+        grown = np.zeros(max(size, 2 * self._codes.size), dtype=np.int32)
         grown[: self._codes.size] = self._codes
         self._codes = grown
 

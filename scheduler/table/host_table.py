@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -118,15 +119,15 @@ class HostTable(TentativeClaims):
         self._topology = Topology(default_zone)
         self.cells, self.zones = self._topology.cells, self._topology.zones
         self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
-        self.rows_of: dict[str, list[int]] = {}
+        self.rows_of: dict[str, tuple[int, ...]] = {}  # by names in lower case
         self.facets = DictionaryColumns()
         self.name_conflicts = HostNameConflicts()
         self.rehomed: set[str] = set()
         self.failing: set[int] = set()
         self._up: _UpHosts | None = None
+        self._up_asked = -np.inf
         self._further_nodes = 0  # of hosts that have one already
         self._without_row: dict[str, float] = {}  # hosts that were mapped then, and that nobody has told of
-        self._row: dict[tuple[str, str], int] = {}
         self._row_of_inventory: dict[int, int] = {}
         self._free: list[int] = []
         self._of_cell: dict[int, Ints] = {}
@@ -168,6 +169,7 @@ class HostTable(TentativeClaims):
         Those that have gone up or down by time alone count as changed.
         """
         before = self._up
+        self._up_asked = max(self._up_asked, since)
         if before is None or not before.holds(since, self.size):
             self._up = _UpHosts.of(self, since)
             if before is not None:
@@ -175,6 +177,11 @@ class HostTable(TentativeClaims):
                 self.touch(np.flatnonzero(before.mask[:known] != self._up.mask[:known]))
             return self._up.mask
         return before.mask
+
+    @property
+    def up_since(self) -> float:
+        """The latest time for which ``up`` was asked; -inf if never."""
+        return -np.inf if self._up is None else self._up_asked
 
     def _note_up(self, rows: Ints) -> None:
         """These hosts were heard of, or may be enabled or not."""
@@ -184,7 +191,10 @@ class HostTable(TentativeClaims):
             self.touch(turned)
 
     def find(self, host: str, node: str) -> int | None:
-        return self._row.get((host, node))
+        for row in self.rows_of.get(host.lower(), ()):
+            if self.hosts[row] == host and self.nodes[row] == node:
+                return row
+        return None
 
     def find_inventory(self, inventory_id: int) -> int | None:
         return self._row_of_inventory.get(inventory_id)
@@ -194,19 +204,25 @@ class HostTable(TentativeClaims):
         found = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
         return np.fromiter((row for row in found if row is not None), dtype=np.int64)
 
+    def rows_named(self, hosts: Iterable[str]) -> Ints:
+        """The rows of these hosts, whose names are compared without case, in order."""
+        rows = {row for host in hosts for row in self.rows_of.get(host.lower(), ())}
+        return np.array(sorted(rows), np.int64)
+
     def unheard(self, host: str, node: str) -> bool:
         """Nobody has told of this node's agent yet."""
-        row = self._row.get((host, node))
+        row = self.find(host, node)
         return row is None or bool(self.heard_at[row] == -np.inf)
 
     def remove(self, row: int) -> None:
         """Forget a host; its row goes to the next newcomer."""
-        del self._row[self.hosts[row], self.nodes[row]]
-        siblings = self.rows_of[self.hosts[row].lower()]
-        siblings.remove(row)
+        name = self.hosts[row].lower()
+        siblings = tuple(each for each in self.rows_of[name] if each != row)
         self._further_nodes -= bool(siblings)
-        if not siblings:
-            del self.rows_of[self.hosts[row].lower()]
+        if siblings:
+            self.rows_of[name] = siblings
+        else:
+            del self.rows_of[name]
             if self.mapped_at[row] > -np.inf:
                 self._without_row[self.hosts[row]] = self.mapped_at.item(row)
         self._row_of_inventory.pop(int(self.inventory[row]), None)
@@ -219,9 +235,14 @@ class HostTable(TentativeClaims):
         self._free.append(row)
 
     def _ensure(self, host: str, node: str) -> int:
-        row = self._row.get((host, node))
+        row = self.find(host, node)
         if row is not None:
             return row
+        name = host.lower()
+        if name == host:  # each name is in memory once: there may be a million
+            name = host
+        if node == host:
+            node = host
         if self._free:
             row = self._free.pop()
             self.hosts[row], self.nodes[row] = host, node
@@ -231,13 +252,14 @@ class HostTable(TentativeClaims):
             self._by_cell = None
             self.hosts.append(host)
             self.nodes.append(node)
-        self._row[host, node] = row
-        siblings = self.rows_of.setdefault(host.lower(), [])
-        siblings.append(row)
-        self._further_nodes += len(siblings) > 1
+        siblings = self.rows_of.get(name, ())
+        self.rows_of[name] = (*siblings, row)
+        self._further_nodes += bool(siblings)
         self._place_row(row)
         if host in self._without_row:
             self.mapped_at[row] = self._without_row.pop(host)
+            if not self._without_row:
+                self._without_row = {}  # an empty one still has the room of what was in it
         return row
 
     # -- reports of cells --------------------------------------------------------------------------------------------------
@@ -304,23 +326,23 @@ class HostTable(TentativeClaims):
 
     def set_services(self, cell_uuid: str, reports: Sequence[ServiceReport]) -> None:
         """The same of several hosts of one cell. A report that changes no flag costs its row's time alone."""
+        if not reports:
+            return
         cell = self._topology.number(cell_uuid)
-        found: list[int] = []
-        mine: list[ServiceReport] = []
-        for report in reports:
-            for row in self.rows_of.get(report.host.lower(), ()):
-                found.append(row)
-                mine.append(report)
-        rows: Ints = np.array(found, np.int64)
+        hosts, times, closed, dead = zip(*reports, strict=True)
+        # no loop of ours: this is done for every heartbeat of the fleet
+        found = list(map(self.rows_of.get, map(str.lower, hosts), repeat(())))
+        rows: Ints = np.fromiter(chain.from_iterable(found), np.int64)
+        of: Ints = np.repeat(np.arange(len(found)), np.fromiter(map(len, found), np.int64, len(found)))
         theirs = self.cell[rows] == cell
         if not theirs.all():
             for number in np.flatnonzero(~theirs).tolist():
-                self._note_other_cell(found[number], cell, mine[number])
-            mine, rows = [report for report, is_theirs in zip(mine, theirs.tolist(), strict=True) if is_theirs], rows[theirs]
-        if not mine:
+                self._note_other_cell(int(rows[number]), cell, reports[int(of[number])])
+            rows, of = rows[theirs], of[theirs]
+        if not rows.size:
             return
-        _, times, closed, dead = zip(*mine, strict=True)
-        heard_at, disabled, forced_down = np.array(times, np.float64), np.array(closed, np.bool_), np.array(dead, np.bool_)
+        heard_at, disabled = np.fromiter(times, np.float64, len(times))[of], np.fromiter(closed, np.bool_, len(closed))[of]
+        forced_down = np.fromiter(dead, np.bool_, len(dead))[of]
         self.heard_at[rows] = heard_at
         changed = (self.disabled[rows] != disabled) | (self.forced_down[rows] != forced_down)
         if changed.any():

@@ -19,6 +19,8 @@ from scheduler.table.host_table import HostTable
 Kind = TypeVar("Kind", bound=np.generic)
 
 _HALF = (1 << 64) - 1
+FEW_ROWS = 64
+"""Up to so many rows, members are looked up host by host: faster than a column for the whole table."""
 
 
 class HostState(Object, frozen=True, kw_only=True):
@@ -60,6 +62,13 @@ class Hosts:
         self.more = more
         self._plain = isinstance(more, int) and more == 0
         self._index: Ints | slice = slice(table.size) if rows is None else rows
+
+    @classmethod
+    def between(cls, table: HostTable, request: Request, start: int, end: int) -> Hosts:
+        """The rows from ``start`` to before ``end``, whose columns are not copied."""
+        made = cls(table, request, np.arange(start, end))
+        made._index = slice(start, end)
+        return made
 
     def __len__(self) -> int:
         return self.table.size if self.rows is None else self.rows.size
@@ -272,15 +281,18 @@ class Hosts:
     @property
     def members(self) -> Ints:
         """How many members of the request's group each host has; slots held for retries count unless they are yielding."""
-        with_held = not self.request.yielding
-        return self._pick(self.request.members.by_row(self.table.rows_of, self.table.size, with_held=with_held)) + self.more
+        with_held, members = not self.request.yielding, self.request.members
+        if self.rows is not None and self.rows.size <= FEW_ROWS:
+            names = [self.table.hosts[row] for row in self.rows.tolist()]
+            return np.array(members.of_hosts(names, with_held=with_held), np.int64) + self.more
+        return self._pick(members.by_row(self.table.rows_of, self.table.size, with_held=with_held)) + self.more
 
     def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
         """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""
         column = np.zeros(self.table.size, dtype=np.bool_)
         if hosts:
             for host in hosts:
-                column[self.table.rows_of.get(host.lower(), [])] = True
+                column[list(self.table.rows_of.get(host.lower(), ()))] = True
         else:
             column[:] = True
         if nodes:

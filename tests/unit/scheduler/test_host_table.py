@@ -197,7 +197,7 @@ def test_the_row_of_a_removed_host_is_used_again() -> None:
     table.set_node(ONE, fleet.node("new"))
     assert row_of(table, "new") == row
     assert table.reported_memory_mb[row] == 0
-    assert table.rows_of["new"] == [row]
+    assert table.rows_of["new"] == (row,)
     assert "gone" not in table.rows_of
 
 
