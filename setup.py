@@ -22,6 +22,7 @@ MODULES = (
     "plan/engine",
     "plan/explain",
     "plan/job",
+    "plan/kept_rows",
     "plan/members",
     "plan/request",
     "plan/shapes",

@@ -19,6 +19,10 @@ from scheduler.plugins import load_driver
 from scheduler.room import Room
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from service.periodic import Periodic
+
+SURVEYS_INTERVAL_S = 0.2
+"""Seconds between two looks at surveys that are kept. Until a new one is made, a request for it costs a pass over the fleet."""
 
 
 class SchedulerService:
@@ -44,10 +48,12 @@ class SchedulerService:
             self.freshness.topology,
             self.freshness.flavors,
         )
+        self._keeper = Periodic("scheduler-surveys", SURVEYS_INTERVAL_S, self.manager.keep_surveys)
 
     def start(self) -> None:
         """Read the fleet, then serve the topic ``scheduler``. Raises DatabaseUnavailable if the API database cannot be read."""
         self.freshness.start()
+        self._keeper.start()
         self._server = seam.serve(self._bus, self._server_name, self.manager)
 
     def check(self) -> None:
@@ -68,4 +74,5 @@ class SchedulerService:
         """Take no new calls, and answer those under way. May also be called if ``start`` failed."""
         if self._server is not None:
             self._server.stop()
+        self._keeper.stop()
         self.freshness.stop()

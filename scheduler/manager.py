@@ -80,6 +80,10 @@ class SchedulerManager:
             self._schedule_all, window=settings.claim_window, transient=(errors.Transient, claims.Raced)
         )
 
+    def keep_surveys(self) -> None:
+        """Bring what is kept of earlier surveys up to date, beside decisions. Only one thread may call it."""
+        self._driver.shapes.keep_up(self._table)
+
     def reload(self, settings: SchedulerSettings, driver: SchedulerDriver) -> None:
         """Use these settings, and this driver with its filters and weighers, from the next transaction on."""
         self._settings, self._driver = settings, driver

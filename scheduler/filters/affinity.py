@@ -6,9 +6,10 @@ import numpy as np
 
 from objects import errors, hints
 from objects.group import GroupPolicy
-from scheduler.filters.base import Filter
+from scheduler.filters.base import Filter, Named
 from scheduler.plan.request import Request
 from scheduler.table.arrays import Mask
+from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
 
@@ -26,7 +27,17 @@ class ServerGroupAffinityFilter(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
             return None
-        return np.zeros(len(hosts), dtype=np.bool_) if request.split and not request.yielding else hosts.members > 0
+        return np.zeros(len(hosts), dtype=np.bool_) if self._closed(request) else hosts.members > 0
+
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        if request.policy is not GroupPolicy.AFFINITY or request.founding:
+            return None
+        rows = np.zeros(0, np.int64) if self._closed(request) else request.rows_with_members(table.rows_of)
+        return Named(rows, pass_alone=True)
+
+    @staticmethod
+    def _closed(request: Request) -> bool:
+        return request.split and not request.yielding
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -43,6 +54,11 @@ class ServerGroupAntiAffinityFilter(Filter):
         if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
             return None
         return hosts.members < request.group.max_server_per_host
+
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
+            return None
+        return Named(request.rows_with_members(table.rows_of, request.group.max_server_per_host), pass_alone=False)
 
 
 class SameHostFilter(Filter):

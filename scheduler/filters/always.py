@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from objects.move import MoveKind
-from scheduler.filters.base import Filter
+from scheduler.filters.base import Filter, Named
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Mask
+from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
 
@@ -77,6 +78,9 @@ class IgnoreHosts(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
 
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        return Named(table.rows_named(request.spec.ignore_hosts), pass_alone=False) if request.spec.ignore_hosts else None
+
 
 class ExcludedCells(Filter):
     """Always runs. The conductor excludes cells that it could not reach, under a new fence."""
@@ -106,6 +110,9 @@ class ExcludedHosts(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None
+
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        return Named(table.rows_named(request.spec.excluded_hosts), pass_alone=False) if request.spec.excluded_hosts else None
 
 
 class ResourceClassFilter(Filter):

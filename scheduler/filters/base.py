@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
-from scheduler.table.arrays import Mask
+from scheduler.table.arrays import Ints, Mask
+from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
+
+
+class Named(NamedTuple):
+    """What a filter says of a request that names hosts, or has members on them.
+
+    ``rows``: the only rows that it lets pass, if ``pass_alone``; otherwise the only ones that it refuses.
+    """
+
+    rows: Ints
+    pass_alone: bool
 
 
 class Filter(abc.ABC):
@@ -21,7 +32,8 @@ class Filter(abc.ABC):
     ``host_by_host``: the filter gets only the hosts that are left.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again. It may also name fields
-    of OPTIONAL, and ``cells``: the cells that are closed to the request. With them no answers are kept.
+    of OPTIONAL, and ``cells``: the cells that are closed to the request. With them no answers are kept, unless it ``says_rows``.
+    ``says_rows``: its own class has ``named``, which answers in place of ``passes`` where answers of all hosts are kept.
 
     ``reads`` and ``applies_when`` together tell which changes of a refused request may alter the answers.
     """
@@ -31,6 +43,7 @@ class Filter(abc.ABC):
     on_demand: ClassVar[bool] = False
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
+    says_rows: ClassVar[bool] = False
     host_by_host: ClassVar[bool] = False
 
     name: str
@@ -40,6 +53,7 @@ class Filter(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
+        cls.says_rows = "named" in vars(cls)
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
@@ -47,6 +61,10 @@ class Filter(abc.ABC):
     @abc.abstractmethod
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         """True for each of ``hosts`` that may take one more instance of ``request``; None: the request does not use this filter."""
+
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        """The answer of ``passes`` as a few rows of the whole table; None if this request does not use the filter."""
+        raise NotImplementedError
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
         """The reason for this request, if the filter has left none of ``hosts``."""

@@ -139,9 +139,7 @@ class ClaimPlanner:
 
     def _open(self) -> None:
         """Make the requests anew, with the group members that the database has. Jobs of one group share one ``Members``."""
-        slots: defaultdict[str, list[Slot]] = defaultdict(list)
-        for slot in self._slots:
-            slots[slot.group_uuid].append(slot)
+        slots = self._slots_by_group()
         members: dict[str, Members] = {}
         self._requests = []
         for job in self._jobs:
@@ -152,6 +150,15 @@ class ClaimPlanner:
                 request.members = shared.without(job.own(slots[group]))
                 request.companions = job.companions(slots[group])
             self._requests.append(request)
+
+    def _slots_by_group(self) -> Mapping[str, Sequence[Slot]]:
+        groups = {job.spec.group.uuid for job in self._jobs if job.spec.group is not None}
+        if len(groups) == 1:  # a group may have thousands
+            return dict.fromkeys(groups, self._slots)
+        slots: defaultdict[str, list[Slot]] = defaultdict(list)
+        for slot in self._slots:
+            slots[slot.group_uuid].append(slot)
+        return slots
 
     def _open_jobs(self) -> list[tuple[Job, Request]]:
         pairs = zip(self._jobs, self._requests, strict=True)

@@ -16,9 +16,10 @@ import numpy as np
 from objects.decision import FilterCount
 from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
+from scheduler.plan.chain import Chain
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
-from scheduler.plan.survey import UNMAPPED, FleetSurvey, Survey, WeigherScale, ties, weighed
+from scheduler.plan.survey import UNMAPPED, AskedSingly, FleetSurvey, Survey, WeigherScale, ties, weighed
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
@@ -37,8 +38,13 @@ def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | 
     the filters of one host at a time later, best host first.
     """
     chain = driver.chain(request)
-    if within is None and (kept := driver.shapes.survey(table, chain, request, shuffle=driver.shuffle)) is not None:
-        return kept
+    found = driver.shapes.survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
+    if found is None:
+        found = _pass(table, driver, chain, request, within)
+    return AskedSingly(found, table, request, chain.singly) if chain.singly else found
+
+
+def _pass(table: HostTable, driver: Criteria, chain: Chain, request: Request, within: Ints | None) -> Survey:
     hosts = Hosts(table, request, within)
     mask, counts = narrow(chain.at_once, hosts, request)
     left: Mask | None = mask
@@ -46,7 +52,7 @@ def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | 
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
     scores, parts = weighed(chain.weighers, hosts, request, left)
-    return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None, chain.singly)
+    return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:

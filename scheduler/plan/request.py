@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.plan.members import NOBODY, Members
-from scheduler.table.arrays import mixed
+from scheduler.table.arrays import Ints, mixed
 
 T = TypeVar("T")
 
@@ -89,6 +89,10 @@ class Request:
     def split(self) -> bool:
         """Whether members of its affinity group are on several hosts because some of them are moving."""
         return self.policy is GroupPolicy.AFFINITY and self.members.moving > 0 and len(self.members.counts(with_held=False)) > 1
+
+    def rows_with_members(self, rows_of: Mapping[str, Sequence[int]], least: int = 1) -> Ints:
+        """The rows, in order, of hosts with at least so many members of its group. Held slots count unless it is ``yielding``."""
+        return self.members.rows(rows_of, least, with_held=not self.yielding)
 
     @property
     def forced(self) -> bool:

@@ -28,6 +28,7 @@ SORTED_HOSTS = 8
 """Number of best hosts sorted at once: more than an explanation shows."""
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
+_NONE: Floats = np.zeros(0)
 SELECTED_HOSTS = 320
 """Number of best hosts selected, unsorted: enough to find the alternates of one cell among them."""
 
@@ -64,10 +65,18 @@ class WeigherScale:
 def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> WeigherScale:
     """The scale of these raw weights over the hosts that are ``left`` (None: all)."""
     low, high = extremes(raw, left, weigher.least)
+    found = scale_between(weigher, multiplier, low, high)
+    found.raw = np.maximum(raw, found.low) if found.floored else raw
+    return found
+
+
+def scale_between(weigher: Weigher, multiplier: float | None, low: float, high: float) -> WeigherScale:
+    """The scale, without raw weights, if these are from ``low`` to ``high``."""
     least = weigher.least
     if least is None or low >= least:
-        return WeigherScale(weigher, raw, multiplier, low, high - low or 1.0)
-    return WeigherScale(weigher, np.maximum(raw, least), multiplier, least, max(high - least, 0.0) or 1.0, floored=True)
+        low = low if least is None else least
+        return WeigherScale(weigher, _NONE, multiplier, low, high - low or 1.0)
+    return WeigherScale(weigher, _NONE, multiplier, least, max(high - least, 0.0) or 1.0, floored=True)
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
@@ -147,16 +156,12 @@ class Survey(abc.ABC):
     def raws(self, rows: list[int]) -> dict[str, list[float]]:
         """The raw weights of ``rows``, by the weigher's name, as the table is now."""
 
-    @abc.abstractmethod
-    def ask_all(self) -> None:
+    def ask_all(self) -> None:  # noqa: B027 - most surveys have asked everything
         """Ask the filters of one host at a time, if there are any, about all hosts that are left."""
 
 
 class FleetSurvey(Survey):
-    """One pass over the fleet, or over some of it.
-
-    Filters of one host at a time are asked only as far as an answer needs it, the best hosts first.
-    """
+    """One pass over the fleet, or over some of it."""
 
     def __init__(
         self,
@@ -166,12 +171,10 @@ class FleetSurvey(Survey):
         parts: tuple[WeigherScale, ...],
         counts: tuple[FilterCount, ...],
         seed: int | None,
-        singly: tuple[Filter, ...] = (),
     ) -> None:
         """``scores``: one for each of ``hosts``. ``left``: the mask of those that passed the filters; None: all.
 
         ``seed``: determines the noise that orders equal scores; None: equal scores stay in the table's order.
-        ``singly``: filters that are still to be asked, of one host at a time.
         """
         super().__init__(len(hosts.table), parts, hosts.table.changes)
         self._hosts = hosts
@@ -181,14 +184,13 @@ class FleetSurvey(Survey):
         self._leaders: tuple[Ints, Floats, float] | None = None
         self._first: tuple[Ints, Floats] | None = None
         self._counts = counts
-        self._singly = _AskedSingly(hosts, singly) if singly and len(hosts) else None
 
     @property
     def counts(self) -> tuple[FilterCount, ...]:
-        return self._counts if self._singly is None else (*self._counts, *self._singly.counts())
+        return self._counts
 
     def recount(self, counts: tuple[FilterCount, ...]) -> None:
-        self._counts, self._singly = counts, None
+        self._counts = counts
 
     @property
     def passing(self) -> int:
@@ -196,43 +198,16 @@ class FleetSurvey(Survey):
 
     @property
     def rows(self) -> Ints:
-        self.ask_all()
         return self._rows(self._positions)
 
     @property
     def scores(self) -> Floats:
-        self.ask_all()
         return self._exact(self._positions)
-
-    def ask_all(self) -> None:
-        if self._singly is None:
-            return
-        positions = self._positions
-        passed = self._singly.passes(positions)
-        self._left = np.zeros(self._scores.size, np.bool_)
-        self._left[positions[passed]] = True
-        self._leaders = self._first = None
-        self.recount((*self._counts, *self._singly.counts(whole=True)))
-
-    def best(self, count: int) -> tuple[Ints, Floats]:
-        return self._passing_of(self._best, count)
-
-    def _passing_of(self, best: Callable[[int], tuple[Ints, Floats]], count: int) -> tuple[Ints, Floats]:
-        """The same of those that also pass the filters of one host at a time. ``best(n)``: the n best of all."""
-        if self._singly is None:
-            return best(count)
-        looked_at = count
-        while True:
-            rows, scores = best(looked_at)
-            passed = self._singly.first(self._positions_of(rows), count)
-            if passed.size == count or rows.size < looked_at:
-                return rows[passed], scores[passed]
-            looked_at *= 4
 
     def _positions_of(self, rows: Ints) -> Ints:
         return rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows)
 
-    def _best(self, count: int) -> tuple[Ints, Floats]:
+    def best(self, count: int) -> tuple[Ints, Floats]:
         if count > SELECTED_HOSTS:
             return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
@@ -242,9 +217,6 @@ class FleetSurvey(Survey):
         return rows[:count], scores[:count]
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
-        return self._passing_of(partial(self._best_of_cell, cell), count)
-
-    def _best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._head
         rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
         if least == -np.inf or (rows.size == count and scores[-1] >= least):
@@ -289,48 +261,98 @@ class FleetSurvey(Survey):
         return positions if self._hosts.rows is None else self._hosts.rows[positions]
 
 
-class _AskedSingly:
-    """Filters of one host at a time, and what they have answered about the ``hosts`` of a survey."""
+class AskedSingly(Survey):
+    """A survey of hosts that also pass filters of one host at a time, asked of the best hosts first until enough pass."""
 
-    def __init__(self, hosts: Hosts, filters: tuple[Filter, ...]) -> None:
-        self._hosts = hosts
-        self._filters = filters
-        self._asked = np.zeros(len(hosts), np.bool_)
-        self._passed = np.zeros(len(hosts), np.bool_)
+    def __init__(self, found: Survey, table: HostTable, request: Request, filters: tuple[Filter, ...]) -> None:
+        """``found``: the hosts that pass all other filters."""
+        super().__init__(found.total, found.parts, found.changes)
+        self._found, self._table, self._request, self._filters = found, table, request, filters
+        self._passed: dict[int, bool] = {}  # of the rows that were asked about
         self._before = [0] * len(filters)
         self._after = [0] * len(filters)
+        self._all: tuple[Ints, Floats] | None = None
+        self._counts: tuple[FilterCount, ...] | None = None
 
-    def first(self, positions: Ints, count: int) -> Ints:
-        """The indexes of the first ``count`` of these positions that pass; fewer if fewer pass."""
-        found = np.zeros(0, np.int64)
-        looked_at = 0
-        while found.size < count and looked_at < positions.size:
-            further = positions[looked_at : looked_at + count - found.size]
-            found = np.concatenate((found, looked_at + np.flatnonzero(self.passes(further))))
-            looked_at += further.size
-        return found
+    @property
+    def counts(self) -> tuple[FilterCount, ...]:
+        return (*self._found.counts, *self._asked(whole=False)) if self._counts is None else self._counts
 
-    def passes(self, positions: Ints) -> Mask:
-        """Which of these positions pass all filters."""
-        left = positions[~self._asked[positions]]
-        self._asked[left] = True
+    def recount(self, counts: tuple[FilterCount, ...]) -> None:
+        self._counts = counts
+
+    @property
+    def passing(self) -> int:
+        return self.rows.size
+
+    @property
+    def rows(self) -> Ints:
+        return self._every()[0]
+
+    @property
+    def scores(self) -> Floats:
+        return self._every()[1]
+
+    def ask_all(self) -> None:
+        self._every()
+
+    def _every(self) -> tuple[Ints, Floats]:
+        if self._all is None:
+            rows, scores = self._found.rows, self._found.scores
+            passed = self._passes(rows)
+            self._all = rows[passed], scores[passed]
+            self.recount((*self._found.counts, *self._asked(whole=True)))
+        return self._all
+
+    def best(self, count: int) -> tuple[Ints, Floats]:
+        return ordered(*self._all, count) if self._all is not None else self._first(self._found.best, count)
+
+    def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
+        if self._all is not None:
+            return ordered_in(*self._all, self._table.cell, cell, count)
+        return self._first(partial(self._found.best_of_cell, cell), count)
+
+    def scores_of(self, rows: Ints) -> Floats:
+        return self._found.scores_of(rows)
+
+    def raws(self, rows: list[int]) -> dict[str, list[float]]:
+        return self._found.raws(rows)
+
+    def _first(self, best: Callable[[int], tuple[Ints, Floats]], count: int) -> tuple[Ints, Floats]:
+        """The first ``count`` that pass. ``best(n)``: the n best before these filters."""
+        looked_at = count
+        while True:
+            rows, scores = best(looked_at)
+            places: list[int] = []
+            start = 0
+            while len(places) < count and start < rows.size:
+                further = rows[start : start + count - len(places)]
+                places += (start + np.flatnonzero(self._passes(further))).tolist()
+                start += further.size
+            if len(places) == count or rows.size < looked_at:
+                return rows[places], scores[places]
+            looked_at *= 4
+
+    def _passes(self, rows: Ints) -> Mask:
+        """Which of these rows pass all of these filters."""
+        asked = rows.tolist()
+        left = np.array([row for row in asked if row not in self._passed], np.int64)
+        self._passed |= dict.fromkeys(left.tolist(), False)
         for number, one in enumerate(self._filters):
             if not left.size:
                 break
-            rows = left if self._hosts.rows is None else self._hosts.rows[left]
-            answers = one.passes(Hosts(self._hosts.table, self._hosts.request, rows), self._hosts.request)
+            answers = one.passes(Hosts(self._table, self._request, left), self._request)
             self._before[number] += left.size
             left = left if answers is None else left[answers]
             self._after[number] += left.size
-        self._passed[left] = True
-        passed: Mask = self._passed[positions]
-        return passed
+        self._passed |= dict.fromkeys(left.tolist(), True)
+        return np.fromiter((self._passed[row] for row in asked), np.bool_, len(asked))
 
-    def counts(self, *, whole: bool = False) -> Iterator[FilterCount]:
-        """How many hosts each was asked of, and how many of these passed. ``whole``: that was all hosts."""
+    def _asked(self, *, whole: bool) -> Iterator[FilterCount]:
+        """How many hosts each filter was asked of, and how many of these passed. ``whole``: that was all hosts."""
         for one, before, after in zip(self._filters, self._before, self._after, strict=True):
             if before:
-                reason = one.reason if after else one.refusal(self._hosts, self._hosts.request)
+                reason = one.reason if after else one.refusal(Hosts(self._table, self._request), self._request)
                 yield FilterCount(name=one.name, before=before, after=after, reason=reason, partial=not whole)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from objects.group import GroupPolicy
 from scheduler.plan.request import Request
-from scheduler.table.arrays import Floats
+from scheduler.table.arrays import Floats, Ints
+from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 
@@ -20,6 +21,9 @@ class ServerGroupSoftAffinityWeigher(Weigher):
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
 
+    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
+        return request.rows_with_members(table.rows_of) if request.policy is GroupPolicy.SOFT_AFFINITY else None
+
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
     """Prefers hosts with fewer members of the group."""
@@ -29,3 +33,6 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
+
+    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
+        return request.rows_with_members(table.rows_of) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
-from scheduler.table.arrays import Floats
+from scheduler.table.arrays import Floats, Ints
+from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
 
@@ -24,12 +25,14 @@ class Weigher(abc.ABC):
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
+    ``says_rows``: its own class has ``weighed_rows``: where answers of all hosts are kept, it weighs these hosts alone.
     """
 
     least: ClassVar[float | None] = None
     option: ClassVar[str] = ""
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
+    says_rows: ClassVar[bool] = False
     cell_wide: ClassVar[bool] = False
 
     name: str
@@ -39,6 +42,7 @@ class Weigher(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
+        cls.says_rows = "weighed_rows" in vars(cls)
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
@@ -51,6 +55,10 @@ class Weigher(abc.ABC):
     def multipliers(self, hosts: Hosts) -> Floats | float:
         """The multiplier, or an array with one per host if aggregates set their own."""
         return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
+
+    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
+        """The only rows whose raw weight is not 0 for this request, in order; None: the weigher does not apply to it."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:

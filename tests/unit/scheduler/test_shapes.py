@@ -11,13 +11,19 @@ import pytest
 
 from objects.aggregate import Aggregate
 from objects.cell import CellState
-from objects.inventory import Inventory
+from objects.group import GroupPolicy
+from objects.inventory import Inventory, Slot
 from objects.spec import Image, RequestSpec
+from scheduler.filters.adapter import Adapter
 from scheduler.filters.capacity import RamFilter
-from scheduler.plan import engine
-from scheduler.plan.shapes import BLOCK, SCALES_KEPT_S, KeptSurvey, Shapes
+from scheduler.plan import engine, kept_rows
+from scheduler.plan.kept_rows import BLOCK, SCALES_KEPT_S, KeptSurvey
+from scheduler.plan.request import Request
+from scheduler.plan.shapes import Shapes
+from scheduler.plan.survey import AskedSingly, Survey
 from scheduler.settings import DEFAULT_FILTERS
 from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import HostState
 from tests.support import fleet
 
 FILTERS = (
@@ -27,7 +33,16 @@ FILTERS = (
     "AggregateInstanceExtraSpecsFilter",
     "AggregateMultiTenancyIsolation",
 )
-WEIGHERS = ("RAMWeigher", "CPUWeigher", "BalanceWeigher", "LeftoverWeigher", "IoOpsWeigher", "BuildFailureWeigher")
+WEIGHERS = (
+    "RAMWeigher",
+    "CPUWeigher",
+    "BalanceWeigher",
+    "LeftoverWeigher",
+    "IoOpsWeigher",
+    "BuildFailureWeigher",
+    "ServerGroupSoftAffinityWeigher",
+    "ServerGroupSoftAntiAffinityWeigher",
+)
 HOSTS = 3 * BLOCK + 17
 EVERY_S = 60.0
 """Seconds without a word after which a host is down."""
@@ -52,6 +67,7 @@ class World:
         fleet.tell_cells(self.table, self.nodes.values(), self.homes, self.now)
         self.driver = fleet.driver(enabled_filters=FILTERS, enabled_weighers=WEIGHERS, io_ops_weight_multiplier=-0.5)
         self.driver.shapes = Shapes(kept_from=0)
+        self.told: set[tuple[type[Survey], GroupPolicy | None]] = set()
 
     def host(self) -> str:
         return self.chance.choice(list(self.nodes))
@@ -118,6 +134,13 @@ class World:
         self.table.set_inventory(self.ledger[host], self.now)
         fleet.tell_cells(self.table, [self.nodes[host]], self.homes, self.now)
 
+    def join(self) -> None:
+        """A host is put into an aggregate that there is, which changes nothing for others."""
+        one = self.aggregates[0]
+        hosts = tuple(dict.fromkeys((*one.hosts, self.host())))
+        self.aggregates = [Aggregate(id=1, uuid="a", name="a", hosts=hosts, metadata=one.metadata)]
+        self.table.set_topology(fleet.cells(), self.homes, self.zones, self.aggregates)
+
     # -- what is asked -----------------------------------------------------------------------------------------------------------
 
     def spec(self) -> RequestSpec:
@@ -127,18 +150,34 @@ class World:
             {"availability_zone": "north"},
             {"project_id": "q"},
             {"image": Image(id="i", properties={"trait:SSD": "required"})},
+            {"ignore_hosts": (self.host(), self.host().upper(), "nowhere")},
+            {"excluded_hosts": tuple(self.host() for _ in range(30))},
+            {"group": fleet.group(self.chance.choice(list(GroupPolicy)), self.chance.randrange(1, 3))},
+            {"group": fleet.group(self.chance.choice(list(GroupPolicy))), "ignore_hosts": (self.host(),)},
         ]
         return fleet.spec(size, **self.chance.choice(wishes))
+
+    def slots(self, asked: RequestSpec) -> list[Slot]:
+        """Members of the request's group, up to three on a host."""
+        if asked.group is None:
+            return []
+        hosts = [self.host() for _ in range(self.chance.choice((0, 1, 5, 60)))]
+        some = [host for host in hosts for _ in range(self.chance.randrange(1, 4))]
+        return [
+            Slot(group_uuid=asked.group.uuid, instance_uuid=str(n), host=host, held=self.chance.random() < 0.2)
+            for n, host in enumerate(some)
+        ]
 
     def compare(self) -> bool:
         """Ask for a survey, and compare it with a pass over the fleet. Returns whether it was a kept one."""
         asked = self.spec()
         seed = self.chance.randrange(1 << 60)
-        request = fleet.request(asked, self.table, seed=seed, alive_since=self.now - EVERY_S)
+        request = fleet.request(asked, self.table, self.slots(asked), seed=seed, alive_since=self.now - EVERY_S)
         found = engine.survey(self.table, self.driver, request)
         whole = engine.survey(self.table, self.driver, request, np.arange(self.table.size))
         assert found.counts == whole.counts
         assert found.rows.tolist() == whole.rows.tolist()
+        self.told.add((type(found), asked.group.policy if asked.group else None))
         if not isinstance(found, KeptSurvey):
             return False
         expected = engine.score(self.table, self.driver, request, found.parts, found.rows)
@@ -163,12 +202,104 @@ def test_a_kept_survey_says_what_a_pass_says(seed: int) -> None:
     usual: list[Callable[[], None]] = (
         [world.claim] * 8 + [world.report] * 4 + [world.hear, world.disable, world.wait, world.settle] * 2
     )
-    seldom: list[Callable[[], None]] = [world.rule, world.close_a_cell, world.remove, world.come_back]
+    seldom: list[Callable[[], None]] = [world.rule, world.join, world.join, world.close_a_cell, world.remove, world.come_back]
     kept = 0
     for _ in range(100):
         world.chance.choice(usual if world.chance.random() < 0.95 else seldom)()
         kept += world.compare()
     assert kept > 20
+    assert {policy for kind, policy in world.told if kind is KeptSurvey} >= {None, GroupPolicy.ANTI_AFFINITY}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_rows, "PAGE_SIZE", 100)
+    world = World(seed)
+    happenings: list[Callable[[], None]] = [world.claim, world.claim, world.report, world.hear, world.disable]
+
+    class Meanwhile:
+        """Something happens between two holds of the table's lock."""
+
+        def __enter__(self) -> None:
+            world.now += 0.1
+            world.chance.choice(happenings)()
+
+        def __exit__(self, *_: object) -> None: ...
+
+    kept = 0
+    for _ in range(12):
+        for _ in range(5):
+            kept += world.compare()
+        lock, world.table.lock = world.table.lock, Meanwhile()  # type: ignore[assignment]  # one thread needs none
+        world.driver.shapes.keep_up(world.table)
+        world.table.lock = lock
+    assert kept > 3
+
+
+def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
+    world = World(5)
+    some = list(world.nodes)[: HOSTS // 2]
+    for host in some:
+        world.table.set_service(world.homes[host], host, world.now - 2 * EVERY_S, disabled=False, forced_down=False)
+    asked = fleet.spec()
+
+    def request() -> Request:
+        return fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
+
+    world.driver.shapes.keep_up(world.table)
+    engine.survey(world.table, world.driver, request())
+    refused = request()
+    engine.survey(world.table, world.driver, refused)
+    refused.assume_up = True
+    world.driver.shapes.keep_up(world.table)
+    found = engine.survey(world.table, world.driver, request())
+    assert isinstance(found, KeptSurvey)
+    assert found.counts == engine.survey(world.table, world.driver, request(), np.arange(world.table.size)).counts
+
+
+@pytest.mark.parametrize("policy", GroupPolicy)
+def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(3)
+    asked = fleet.spec(group=fleet.group(policy))
+    slots = [Slot(group_uuid="g", instance_uuid=str(n), host=world.host()) for n in range(40)]
+
+    def survey() -> Survey:
+        return engine.survey(world.table, world.driver, fleet.request(asked, world.table, slots, alive_since=world.now - EVERY_S))
+
+    survey()
+    survey()
+    monkeypatch.setattr(engine, "narrow", None)
+    assert survey().best(1)[0].size == 1
+
+
+class EvenNames:
+    """A filter of a site, of one host at a time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
+        del spec
+        self.asked += 1
+        return host.host.endswith(("0", "2", "4", "6", "8"))
+
+
+def test_a_filter_of_one_host_at_a_time_is_asked_of_the_best_hosts_of_a_kept_survey() -> None:
+    world = World(4)
+    own = EvenNames()
+    world.driver.filters = (*world.driver.filters, Adapter(world.driver.filters[0].settings, "EvenNames", own))
+    request = fleet.request(fleet.spec(), world.table, alive_since=world.now - EVERY_S)
+    answers = []
+    for _ in range(3):
+        own.asked = 0
+        found = engine.survey(world.table, world.driver, request)
+        assert isinstance(found, AskedSingly)
+        answers.append([rows.tolist() for rows in (found.best(5)[0], found.best_of_cell(0, 5)[0], found.best_of_cell(1, 5)[0])])
+        assert 15 <= own.asked < 100
+    assert answers[1] == answers[2]
+    whole = engine.survey(world.table, world.driver, request)
+    assert found.rows.tolist() == whole.rows.tolist()
+    assert found.counts == whole.counts
 
 
 def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> None:
