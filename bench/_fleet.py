@@ -15,6 +15,7 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
 from scheduler.table.host_table import HostTable, ServiceReport
+from service.garbage import unsearched
 
 CELLS = 8
 ZONES = ("north", "south", "east")
@@ -22,7 +23,7 @@ CORES = (16, 32, 48, 64)
 """Of each, 8 GiB of memory and 60 GiB of disk per core; vCPUs are two to a core."""
 FILL_RATIO = 0.7
 RACKS_PER_HOST = 10
-HEARTBEATS_PAGE_SIZE = 2000
+HEARTBEATS_PAGE_SIZE, NODES_PAGE_SIZE = 2000, 5000
 """As ``scheduler/watch.py`` enters them."""
 _MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
 
@@ -42,6 +43,10 @@ class Fleet:
     """
 
     def __init__(self, hosts: int, cells: int = CELLS, racks: int = 0) -> None:
+        with unsearched():  # as a scheduler reads its fleet at its start
+            self._make(hosts, cells, racks)
+
+    def _make(self, hosts: int, cells: int, racks: int) -> None:
         self.chance = random.Random(hosts)
         self.nodes: list[ComputeNode] = []
         self.ledger: dict[int, Inventory] = {}
@@ -69,10 +74,15 @@ class Fleet:
         ]
         self.zones = {name: ZONES[n % len(ZONES)] for n, name in enumerate(names)}
         self.table.set_topology(self.mappings, self.homes, self.zones, aggregates)
-        for row in self.ledger.values():
-            self.table.set_inventory(row, 0.0)
+        rows = list(self.ledger.values())
+        for start in range(0, hosts, NODES_PAGE_SIZE):
+            self.table.set_inventories(rows[start : start + NODES_PAGE_SIZE], 0.0)
+        nodes_of: dict[str, list[ComputeNode]] = {cell: [] for cell in self.cells}
         for node in self.nodes:
-            self.table.set_node(self.homes[node.host], node)
+            nodes_of[self.homes[node.host]].append(node)
+        for cell, theirs in nodes_of.items():
+            for start in range(0, len(theirs), NODES_PAGE_SIZE):
+                self.table.set_nodes(cell, theirs[start : start + NODES_PAGE_SIZE])
         for cell in self.cells:
             self.hear(cell)
 
@@ -90,7 +100,7 @@ class Fleet:
         room = node.capacity
         share = chance.uniform(2 * FILL_RATIO - 1, 1.0)
         vcpus = memory = disk = count = 0
-        for number in chance.choices(range(len(FLAVORS)), SHARES, k=500):
+        for number in chance.choices(range(len(FLAVORS)), SHARES, k=2 * max(CORES)):
             flavor = FLAVORS[number]
             if vcpus >= share * room.vcpus or vcpus + flavor.vcpus > room.vcpus or memory + flavor.memory_mb > room.memory_mb:
                 break

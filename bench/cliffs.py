@@ -1,7 +1,7 @@
 """What stands beside the plain decision: it costs CPU under the table's lock, which every decision needs.
 
 ``python bench/cliffs.py [--hosts 100000] [--only NAME ...]``. Milliseconds of CPU of this thread, the median of some rounds.
-"Plain": how many decisions of one plain server on the same fleet take as long.
+``--smoke`` counts rows instead (``bench/_cliff_counts.py``), and fails where there are too many.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
+from bench._cliff_counts import counts
 from bench._fleet import FLAVORS, Fleet
 from bench.decisions import CONTEXT, FILTERS, decide, group_of, members_on, plain, spec_of
 from db.cell import services
@@ -309,13 +310,28 @@ PARTS: Mapping[str, Callable[[Fleets], Iterator[Figure]]] = {
 }
 
 
+def _check_counts() -> None:
+    """Ends with an error if a count is above its limit."""
+    beyond = 0
+    for count in counts(_RackFilter(), refuse):
+        is_beyond = count.value > count.limit
+        beyond += is_beyond
+        limit = f"of {count.limit:g} {count.unit}{', too many' if is_beyond else ''}"
+        print(f"{count.name:60} {count.value:>10.3f} {limit}", flush=True)
+    if beyond:
+        raise SystemExit(f"{beyond} counts are above their limits")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small fleet: does it still work?")
+    parser.add_argument("--smoke", action="store_true", help="counts instead of seconds, on a small fleet, and their limits")
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
-    fleets = Fleets(400 if given.smoke else given.hosts)
+    if given.smoke:
+        _check_counts()
+        return
+    fleets = Fleets(given.hosts)
     print(f"{fleets.hosts:,} hosts")
     for name in given.only:
         for figure in PARTS[name](fleets):

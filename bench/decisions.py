@@ -53,6 +53,8 @@ FILTERS = (*DEFAULT_FILTERS, "IoOpsFilter", "NumInstancesFilter")
 CONTEXT = RequestContext(request_id="req-bench", project_id="p")
 HEARTBEATS = 500
 """Decisions between two looks at the heartbeats of a cell."""
+KEPT_UP = 100
+"""Decisions between two rounds of what a thread of the scheduler does beside them: it keeps the surveys of large fleets up to date."""
 COMPILED = not str(engine.__file__).endswith(".py")
 MEMBERS = 10
 """Of a group, that are placed already."""
@@ -170,6 +172,8 @@ def one_round(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked]
     for n in range(decisions):
         if n % HEARTBEATS == 0:
             fleet.hear(fleet.cells[n // HEARTBEATS % len(fleet.cells)])
+        if n % KEPT_UP == 0:
+            driver.shapes.keep_up(fleet.table)
         asked, slots = ask(fleet)
         seconds, used, _ = decide(fleet, driver, asked, slots)
         took.told.append(seconds)

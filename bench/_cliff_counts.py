@@ -1,0 +1,195 @@
+"""What ``bench/cliffs.py`` measures as counts, which no other work on the machine changes.
+
+Rows are looked at by filters and weighers. A *pass* looks at as many as the fleet has, so that the limits hold for fleets of any
+size.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bench._fleet import Fleet
+from bench.decisions import FILTERS, decide, group_of, members_on, spec_of
+from db.cell import services, tables
+from objects import stored
+from objects.aggregate import Aggregate
+from objects.group import GroupPolicy, ServerGroup
+from objects.inventory import Slot
+from objects.process import AGENT_BINARY
+from objects.spec import RequestSpec
+from scheduler.drivers.base import SchedulerDriver
+from scheduler.filters.adapter import Adapter, HostPasses
+from scheduler.plan.shapes import Shapes
+from scheduler.plugins import load_driver
+from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from scheduler.table.hosts import Hosts
+from tests.support.databases import cell_database
+
+HOSTS = 2000
+BATCH = 200
+MEMBERS = 100
+RACKS = 500
+MANY_CELLS = 200
+
+
+class Count(NamedTuple):
+    """One row: how many, of what, and how many there may be."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str = "passes"
+
+
+class Looked:
+    """How many rows filters and weighers were given."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        made = Hosts.__init__
+
+        def counted(hosts: Hosts, *args: Any, **kwargs: Any) -> None:
+            made(hosts, *args, **kwargs)
+            self.rows += len(hosts)
+
+        Hosts.__init__ = counted  # type: ignore[method-assign, assignment]  # every look begins there
+        try:
+            yield
+        finally:
+            Hosts.__init__ = made  # type: ignore[method-assign]  # as above
+
+
+def passes(fleet: Fleet, act: Callable[[], object]) -> float:
+    """How many passes over the fleet that takes."""
+    looked = Looked()
+    with looked.counting():
+        act()
+    return looked.rows / len(fleet.table)
+
+
+def driver_with(*, filters: tuple[str, ...] = FILTERS, weighers: tuple[str, ...] = DEFAULT_WEIGHERS) -> SchedulerDriver:
+    """A driver that keeps surveys of small fleets, too."""
+    driver = load_driver(SchedulerSettings(enabled_filters=filters, enabled_weighers=weighers))
+    driver.shapes = Shapes(kept_from=0)
+    return driver
+
+
+def usual(fleet: Fleet, driver: SchedulerDriver, ask: Callable[[], tuple[RequestSpec, list[Slot]]]) -> float:
+    """Passes of a decision whose survey is kept."""
+    for _ in range(3):
+        decide(fleet, driver, *ask())
+    return passes(fleet, lambda: decide(fleet, driver, *ask()))
+
+
+def topology(racks: int) -> Iterator[Count]:
+    fleet = Fleet(HOSTS, racks=racks)
+    driver = driver_with()
+    told = f"{len(fleet.aggregates)} aggregates"
+    usual(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small), []))
+    last = fleet.aggregates[-1]
+    new = next(node.host for node in fleet.nodes if node.host not in last.hosts)
+    wider = Aggregate(id=last.id, name=last.name, hosts=(*last.hosts, new), metadata=last.metadata)
+    before = fleet.table.changes
+    fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, [*fleet.aggregates[:-1], wider])
+    yield Count(f"one more host in an aggregate, {told}", fleet.table.changes - before, 2, "rows touched")
+    after = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, flavor=fleet.small), []))
+    yield Count("the next decision", after, 0.1)
+    before = fleet.table.changes
+    homes = fleet.homes | {"new": fleet.cells[0]}
+    fleet.table.set_topology(fleet.mappings, homes, fleet.zones, [*fleet.aggregates[:-1], wider])
+    yield Count(f"one more host mapping, {told}", fleet.table.changes - before, 0, "rows touched")
+
+
+def heartbeats(cells: int) -> Iterator[Count]:
+    fleet = Fleet(HOSTS, cells)
+    before = fleet.table.changes
+    for cell in fleet.cells:
+        fleet.hear(cell)
+    yield Count(f"a heartbeat of each host, {cells} cells", fleet.table.changes - before, 0, "rows touched")
+
+
+def reading() -> Iterator[Count]:
+    with tempfile.TemporaryDirectory() as folder:
+        database = cell_database(Path(folder))
+        beats = [services.Beat(host=f"host-{n:06}", binary=AGENT_BINARY) for n in range(HOSTS)]
+        database.write(services.heartbeats, beats)
+        database.write(lambda tx: tx.execute(tables.services.update().values(last_seen=0.0)))
+        database.write(services.heartbeats, beats[: HOSTS // 10])
+        yield Count("heartbeats read", len(database.read(services.signs, AGENT_BINARY, 60.0)), HOSTS // 10, "rows")
+
+
+def groups() -> Iterator[Count]:
+    fleet, driver, plain = Fleet(HOSTS), driver_with(), 0.0
+    for policy in (None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, GroupPolicy.SOFT_AFFINITY):
+        name = f"batch of {BATCH}" + (f", {policy.value}, empty group" if policy else "")
+
+        def batch(policy: GroupPolicy | None = policy) -> tuple[RequestSpec, list[Slot]]:
+            return spec_of(fleet, BATCH, flavor=fleet.small, group=group_of(policy) if policy else None), []
+
+        took = usual(fleet, driver, batch)
+        plain = took if policy is None else plain
+        yield Count(name, took, 4 if policy is None else 2 * plain)
+    for policy in (GroupPolicy.ANTI_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, GroupPolicy.SOFT_AFFINITY):
+        group = group_of(policy)
+        members = members_on(group, [node.host for node in fleet.chance.sample(fleet.nodes, MEMBERS)])
+
+        def one_more(group: ServerGroup = group, members: list[Slot] = members) -> tuple[RequestSpec, list[Slot]]:
+            return spec_of(fleet, flavor=fleet.small, group=group), members
+
+        yield Count(f"one more member of {MEMBERS}, {policy.value}", usual(fleet, driver, one_more), 0.3)
+
+
+def aggregates() -> Iterator[Count]:
+    fleet = Fleet(HOSTS, racks=RACKS)
+    driver = driver_with(filters=(*FILTERS, "AggregateInstanceExtraSpecsFilter"))
+    flavor = msgspec.structs.replace(fleet.small, extra_specs={"aggregate_instance_extra_specs:rack3": "s!= 13"})
+    yield Count(f"one extra spec, {RACKS} aggregates", usual(fleet, driver, lambda: (spec_of(fleet, flavor=flavor), [])), 0.1)
+
+
+def site_filter(own: HostPasses) -> Iterator[Count]:
+    fleet, driver = Fleet(HOSTS), driver_with()
+    driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "RackFilter", own))
+    yield Count("a site's own filter", usual(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small), [])), 0.1)
+
+
+def cells() -> Iterator[Count]:
+    fleet, weighers = Fleet(HOSTS, MANY_CELLS), (*DEFAULT_WEIGHERS, "CellSpreadWeigher", "CellCapacityWeigher")
+    driver = driver_with(weighers=weighers)
+    batch = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, BATCH, flavor=fleet.small), []))
+    yield Count(f"batch of {BATCH}, {MANY_CELLS} cells, cell weighers", batch, 8)
+    decision = decide(fleet, driver, spec_of(fleet), [])[2]
+    yield Count(f"record of a decision, {MANY_CELLS} cells", len(stored.dump(decision)), 3000, "bytes")
+
+
+def refusals(refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
+    fleet, driver = Fleet(HOSTS), driver_with()
+    fleet.table.set_topology(fleet.mappings, fleet.homes | {"new": fleet.cells[0]}, fleet.zones, fleet.aggregates)
+    huge = msgspec.structs.replace(fleet.small, vcpus=1000)
+    first = passes(fleet, lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge)))
+    yield Count("the first refusal after a host was mapped", first, 12)
+    wide = msgspec.structs.replace(fleet.small, vcpus=24)
+    ask = spec_of(fleet, 10, flavor=wide, group=group_of(GroupPolicy.AFFINITY))
+    yield Count("affinity batch of 10 that fits nowhere", passes(fleet, lambda: refuse(fleet, driver, ask)), 30)
+
+
+def counts(own: HostPasses, refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
+    """All rows. ``own``: a filter of one host at a time. ``refuse``: asks for what fits nowhere."""
+    yield from topology(0)
+    yield from topology(RACKS)
+    yield from heartbeats(8)
+    yield from heartbeats(MANY_CELLS)
+    yield from reading()
+    yield from groups()
+    yield from aggregates()
+    yield from site_filter(own)
+    yield from cells()
+    yield from refusals(refuse)
