@@ -54,7 +54,7 @@ CONTEXT = RequestContext(request_id="req-bench", project_id="p")
 HEARTBEATS = 500
 """Decisions between two looks at the heartbeats of a cell."""
 KEPT_UP = 100
-"""Decisions between two rounds of what a thread of the scheduler does beside them: it keeps the surveys of large fleets up to date."""
+"""Decisions between two rounds of the thread that keeps surveys of large fleets up to date. A round counts as no decision."""
 COMPILED = not str(engine.__file__).endswith(".py")
 MEMBERS = 10
 """Of a group, that are placed already."""

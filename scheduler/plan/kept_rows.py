@@ -285,25 +285,24 @@ class KeptRows:
             return KeptSurvey(self, chain, request, seed, _Apart(_NO_ROWS, _NO_ROWS, _NO_SCORES, 0.0, counts, ()))
         concerned = [rows for _, rows, _ in named] + [rows for _, rows in weighing]
         rows = concerned[0] if len(concerned) == 1 else np.unique(np.concatenate(concerned))
+        by_number: Ints = np.array(counts, np.int64)
         before = self._numbers(chain)[self._codes[self._order.places[rows]]]
+        by_number -= np.bincount(before, minlength=by_number.size)
         after = before.copy()
-        for position in np.bincount(before).nonzero()[0].tolist():
-            counts[position] -= int(tally(before == position))
         pass_alone = False
         for position, its, is_alone in named:
             number = position + _FIRST_FILTER
             refused = _among(rows, its) != is_alone
             after[refused] = np.minimum(after[refused], number)
             if is_alone:
-                counts[number] += sum(counts[number + 1 :])
-                counts[number + 1 :] = [0] * (len(counts) - number - 1)
+                by_number[number] += by_number[number + 1 :].sum()
+                by_number[number + 1 :] = 0
                 pass_alone = True
-        last = len(counts) - 1
-        others = counts[last]
-        for position in np.bincount(after).nonzero()[0].tolist():
-            counts[position] += int(tally(after == position))
-        passing = rows[after == last]
-        if not counts[last]:
+        others = by_number.item(-1)
+        by_number += np.bincount(after, minlength=by_number.size)
+        counts = by_number.tolist()
+        passing = rows[after == by_number.size - 1]
+        if not counts[-1]:
             return None
         if pass_alone:
             hosts = Hosts(self.table, request, passing)

@@ -82,9 +82,8 @@ class Members:
 
     def of_hosts(self, hosts: Iterable[str], *, with_held: bool) -> list[int]:
         """How many members each of these hosts has."""
-        if with_held:
-            return [self.count(host) for host in hosts]
-        return [max(self._placed[name] - self._own_placed[name], 0) for name in map(str.lower, hosts)]
+        counts = self.counts(with_held=with_held)
+        return [counts.get(host.lower(), 0) for host in hosts]
 
     def rows(self, rows_of: Mapping[str, Sequence[int]], least: int, *, with_held: bool) -> Ints:
         """The rows, in order, of the hosts with at least so many members. ``rows_of``: the rows of each host."""
