@@ -23,7 +23,7 @@ from bench._fleet import Fleet
 from bench.decisions import FILTERS, decide, plain
 from lab.demand import demand_of
 from lab.fleet import read_fleet
-from lab.replay import Checkpoint, Replay
+from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
 from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
@@ -41,7 +41,7 @@ def replays(trace_path: Path, fleet_path: Path) -> None:
     print(f"replay of {demand.servers:,} servers on {len(fleet):,} hosts; by volume the peak needs {demand.bound.hosts:,}")
     print(f"{'':22} {'CPU s':>8} {'us a server':>12} {'rejected':>9} {'core-days lost':>15}")
     for name, weighers in KINDS.items():
-        replay = Replay(trace, fleet, demand, SchedulerSettings(enabled_weighers=weighers), 0, Checkpoint())
+        replay = TraceReplay(trace, fleet, demand, SchedulerSettings(enabled_weighers=weighers), 0, Checkpoint())
         found = replay.run(lambda checkpoint: None, lambda servers: None)
         lost = f"{found.vcpu_days_lost:.2f} %" if found.vcpu_days_lost is not None else "-"
         print(

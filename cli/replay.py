@@ -129,7 +129,7 @@ def _document(found: Replay, config: str | None) -> dict[str, Any]:
         "notes": list(found.notes),
         "hosts_kept": len(basis.hosts) if basis else 0,
         "hosts": decision.hosts,
-        "ledger": {str(writer): sequence for writer, sequence in basis.ledger.items()} if basis else {},
+        "ledger": {str(writer): sequence for writer, sequence in basis.ledger} if basis else {},
         "epochs": basis.epochs if basis else {},
     }
 

@@ -16,7 +16,7 @@ import msgspec
 from lab.demand import demand_of
 from lab.figures import VERSION, Demand, PolicyOutcome, ReplayReport
 from lab.fleet import FleetHost, read_fleet
-from lab.replay import Checkpoint, Replay, heat_width
+from lab.replay import Checkpoint, TraceReplay, heat_width
 from lab.trace import Trace, open_trace
 from objects import errors, stored
 from objects.base import Object
@@ -274,6 +274,6 @@ def _outcome_of(task: ReplayTask, progress: Callable[[int], None]) -> PolicyOutc
 
     trace, fleet = question.open()
     begun = Checkpoint() if kept is None else kept.checkpoint
-    outcome = Replay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save, progress)
+    outcome = TraceReplay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save, progress)
     save(Checkpoint(), outcome)
     return outcome

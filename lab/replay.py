@@ -88,7 +88,7 @@ class _Placed(NamedTuple):
     arrival: Arrival
 
 
-class Replay:
+class TraceReplay:
     """One replay of a trace on a fleet. ``settings``: those of the scheduler that decides."""
 
     def __init__(

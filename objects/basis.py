@@ -39,9 +39,9 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     custom classes that were asked for.
 
     ``settings``: the scheduler's settings that were not the defaults; None if they were too long. ``excluded_cells`` and
-    ``excluded_hosts``: those of the call. ``ledger``: the last sequence numbers that were read of the writers of claims seen
-    last. ``epochs``: of cells, host mappings and aggregates, as they were known. ``replaced``: how many servers of several lost
-    their first host to other claims, and got another one. ``claimed``: servers that had their claims before.
+    ``excluded_hosts``: those of the call. ``ledger``: writers of claims that were seen last, with the last sequence number that was
+    read of each. ``epochs``: of cells, host mappings and aggregates, as they were known. ``replaced``: how many servers of several
+    lost their first host to other claims, and got another one. ``claimed``: servers that had their claims before.
     """
 
     hosts: tuple[KeptHost, ...]
@@ -58,7 +58,7 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     settings: dict[str, Any] | None = {}
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
-    ledger: dict[int, int] = {}
+    ledger: tuple[tuple[int, int], ...] = ()
     epochs: dict[str, int] = {}
     replaced: int = 0
     claimed: tuple[str, ...] = ()

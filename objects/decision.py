@@ -12,7 +12,8 @@ from objects.relaxation import Relaxation, RelaxationPair
 class FilterCount(Object, frozen=True, kw_only=True):
     """One filter of the chain, in order: the number of hosts before and after it.
 
-    ``partial``: it was asked of the best hosts only, until enough passed.
+    ``reason``: why it refused some; a record leaves it out if it refused none. ``partial``: it was asked of the best hosts only,
+    until enough passed.
     """
 
     name: str
@@ -42,7 +43,7 @@ class DecidedInstance(Object, frozen=True, kw_only=True):
     alternates: tuple[str, ...] = ()
 
 
-class Decision(Message, frozen=True, kw_only=True):
+class Decision(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Why a batch got its hosts, or none.
 
     ``filters``: the counts for the first instance that found no host, otherwise for the first instance of the batch. ``cells``: by

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator, Mapping
 
+import msgspec
+
 from objects.basis import Basis
-from objects.decision import Candidate, DecidedInstance, Decision
+from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.kept_hosts import basis_of
@@ -44,7 +46,7 @@ def decision_of(
         at=moment.wall,
         driver=driver.name,
         hosts=hosts,
-        filters=counts,
+        filters=tuple(map(_shortened, counts)),
         candidates=candidates,
         choices=choices,
         cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
@@ -59,6 +61,10 @@ def decision_of(
         largest_flavor=remedies.largest_flavor,
         basis=_basis(job, request, table, driver, moment),
     )
+
+
+def _shortened(count: FilterCount) -> FilterCount:
+    return count if count.after < count.before else msgspec.structs.replace(count, reason="")
 
 
 def _message(refusal: str, remedies: Remedies) -> str:

@@ -187,16 +187,21 @@ def _host(table: HostTable, row: int) -> KeptHost:
     return KeptHost(
         inventory=table.inventory.item(row),
         generation=table.generation.item(row),
-        free_vcpus=table.free_vcpus.item(row),
-        free_memory_mb=table.free_memory_mb.item(row),
-        free_disk_gb=table.free_disk_gb.item(row),
-        cap_vcpus=table.cap_vcpus.item(row),
-        cap_memory_mb=table.cap_memory_mb.item(row),
-        cap_disk_gb=table.cap_disk_gb.item(row),
+        free_vcpus=_short(table.free_vcpus.item(row)),
+        free_memory_mb=_short(table.free_memory_mb.item(row)),
+        free_disk_gb=_short(table.free_disk_gb.item(row)),
+        cap_vcpus=_short(table.cap_vcpus.item(row)),
+        cap_memory_mb=_short(table.cap_memory_mb.item(row)),
+        cap_disk_gb=_short(table.cap_disk_gb.item(row)),
         instances=table.instances.item(row),
         building=table.building.item(row),
-        failed_builds=table.failed_builds.item(row),
+        failed_builds=_short(table.failed_builds.item(row)),
     )
+
+
+def _short(amount: float) -> float:
+    """The same number, as JSON has it without ".0"."""
+    return int(amount) if amount.is_integer() else amount
 
 
 def basis_of(
@@ -214,14 +219,15 @@ def basis_of(
 ) -> Basis:
     """The record. ``shown``: so many of the hosts are the candidates of the decision, in their order."""
     spec = request.spec
-    raws = {part.weigher.name: tuple(kept.raws[part.weigher.name]) for part in kept.parts if type(part.weigher) not in RECOMPUTED}
+    told = [part.weigher.name for part in kept.parts if type(part.weigher) not in RECOMPUTED]
+    raws = {name: tuple(map(_short, kept.raws[name])) for name in told}
     return Basis(
         hosts=tuple(kept.hosts),
         top=kept.top,
         further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in kept.rows[shown:]),
         passing=kept.passing,
         rows=() if shuffle else tuple(kept.rows),
-        scales={part.weigher.name: (part.low, part.span, part.floored) for part in kept.parts},
+        scales={part.weigher.name: (_short(part.low), _short(part.span), part.floored) for part in kept.parts},
         raws=raws,
         multipliers={name: tuple(each) for name, each in kept.multipliers.items()},
         limits={what: tuple(each) for what, each in kept.limits.items()},
@@ -230,7 +236,7 @@ def basis_of(
         settings=settings,
         excluded_cells=spec.excluded_cells,
         excluded_hosts=spec.excluded_hosts,
-        ledger=dict(ledger),
+        ledger=tuple(ledger.items()),
         epochs=dict(epochs),
         replaced=replaced,
         claimed=claimed,

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.demand import demand_of
 from lab.figures import PolicyOutcome
 from lab.fleet import read_fleet
-from lab.replay import Checkpoint, Replay
+from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
 from scheduler.settings import SchedulerSettings
 
@@ -40,5 +40,5 @@ def replayed(trace: Path, fleet: Path, settings: SchedulerSettings | None = None
     """The whole replay, in this process."""
     opened, hosts = open_trace(trace), read_fleet(fleet)
     demand = demand_of(opened, hosts)
-    replay = Replay(opened, hosts, demand, settings or SchedulerSettings(), seed, Checkpoint())
+    replay = TraceReplay(opened, hosts, demand, settings or SchedulerSettings(), seed, Checkpoint())
     return replay.run(lambda checkpoint: None, lambda servers: None)

@@ -11,7 +11,7 @@ from lab import replay
 from lab.demand import demand_of
 from lab.figures import PolicyOutcome
 from lab.fleet import read_fleet
-from lab.replay import Checkpoint, Replay
+from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
 from objects import stored
 from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
@@ -43,7 +43,7 @@ def test_a_replay_goes_on_from_any_checkpoint(tmp_path: Path, monkeypatch: pytes
     saved: list[str] = []
 
     def run(begun: Checkpoint) -> PolicyOutcome:
-        made = Replay(trace, fleet, demand, settings, 7, begun)
+        made = TraceReplay(trace, fleet, demand, settings, 7, begun)
         return timeless(made.run(lambda checkpoint: saved.append(stored.dump(checkpoint)), lambda servers: None))
 
     whole = run(Checkpoint())
