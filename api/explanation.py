@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import falcon
+import msgspec
 
 from api import call as calls
 from api import policies, server_view
@@ -78,7 +79,7 @@ class RequestExplanation:
             **_remedies(made, call),
         }
         if call.may(policies.EXPLAIN_ALL):
-            document["decisions"] = made
+            document["decisions"] = _whole(made)
         answer(resp, {"explanation": document})
 
 
@@ -156,10 +157,15 @@ def _everything(found: FoundServer, made: Sequence[Decision]) -> dict[str, Any]:
         "node": server.node,
         "availability_zone": server.availability_zone,
         "fault": server.fault,
-        "decisions": made,
+        "decisions": _whole(made),
         # None: unknown, because the cell does not answer
         "attempts": None if found.silent else _attempts(found),
     }
+
+
+def _whole(made: Sequence[Decision]) -> list[dict[str, Any]]:
+    """With the fields that a record leaves out."""
+    return [msgspec.structs.asdict(each) for each in made]
 
 
 def _attempts(found: FoundServer) -> list[dict[str, Any]]:

@@ -229,7 +229,7 @@ class Operations:
         """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""
         flavor = self._catalog.flavor(reference, call)
         if flavor is None or flavor.disabled:
-            raise errors.Invalid(f"resize.flavorRef: flavor {reference[:80]!r} could not be found")
+            raise errors.Invalid(f"resize.flavorRef: {reference[:80]!r} could not be found")
         return flavor.of_a_server()
 
     # -- inside ------------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,6 @@ def flavor_named(reference: str) -> Iterator[None]:
     try:
         yield
     except errors.Invalid as refusal:
-        if "flavorRef: flavor" not in str(refusal):
+        if "flavorRef: '" not in str(refusal):
             raise
         raise errors.NotFound(f"There is no flavor {reference!r} for this project; see 'superconductor flavor list'.") from None

@@ -43,8 +43,16 @@ class ServerConsole(HttpCommand):
         elif parsed_args.url:
             self.app.stdout.write(f"{_url(client, uuid, parsed_args.url)}\n")
         else:
-            output = client.post(f"servers/{uuid}/action", {"os-getConsoleOutput": {"length": parsed_args.lines}})["output"]
-            self.app.stdout.write(output)  # a stream that escapes what controls a terminal
+            # what follows the last newline is a line in the API, but not for people
+            length = parsed_args.lines and parsed_args.lines + 1
+            output = client.post(f"servers/{uuid}/action", {"os-getConsoleOutput": {"length": length}})["output"]
+            self.app.stdout.write(_last(output, parsed_args.lines))  # a stream that escapes what controls a terminal
+
+
+def _last(output: str, lines: int | None) -> str:
+    whole = output.removesuffix("\n")
+    end = output[len(whole) :]
+    return output if lines is None else "\n".join(whole.split("\n")[-lines:]) + end
 
 
 def _url(client: ApiClient, uuid: str, console_type: str) -> str:
