@@ -41,6 +41,8 @@ def test_a_rescued_server_is_rescued_again_after_a_power_cut(cloud: World, uuid:
     kill_agent(cloud, "a1")
     cut_power(str(cloud.folder.path / "hosts"), "a1")
     cloud.start_agent("a1")
+    agents = cloud.agents["cell1"]
+    assert wait_until(lambda: [guest.power for guest in agents.guests("a1")] == [Power.RESCUED], PATIENCE)
     rests(cloud, uuid, {"a1"}, Power.RESCUED)
 
 

@@ -29,10 +29,12 @@ _TIMES: Mapping[str, tuple[Any, ...]] = {
 
 OF_ALL_SERVERS = {
     "cell_mappings": "a row is a whole cell",
+    "certification": "its only row is the whole database's",
     "cell_marks": "a row is a whole cell",
     "cell_silences": "a row is a whole cell",
     "epochs": "its only row is all schedulers'",
     "feed_cursors": "a row is a whole cell",
+    "finalized": "its only row is the whole deployment's",
     "feed_head": "its only row is the whole cell's",
     "incarnation": "its only row is the whole database's",
     "incarnation_seen": "its only row is the whole database's",

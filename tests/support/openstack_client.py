@@ -194,8 +194,8 @@ def _check_refusals(client: OpenStack, name: str, flavor: str) -> None:
     assert "There is no image service at this address" in image
     assert "--block-device" in image
     assert client.refused("server", "show", "no-such-server") == "No Server found for no-such-server"
-    assert "The action rescue is an operation of the Compute API that this service does not offer" in client.refused(
-        "server", "rescue", name
+    assert "The action restore is an operation of the Compute API that this service does not offer" in client.refused(
+        "server", "restore", name
     )
     assert "Cannot 'start' instance" in client.refused("server", "start", name)
 

@@ -28,11 +28,13 @@ from db.api import cell_mappings, host_mappings
 from db.api.cache import EpochReader
 from db.api.claims import Ledger, Stamp
 from db.cell import compute_nodes, services
+from db.cell.services import Beat
 from db.sql.engine import ApiDatabase, Database, OutcomeUnknown
 from objects import errors
 from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
-from objects.process import AGENT_BINARY
+from objects.messages_version import SPAN
+from objects.process import AGENT_BINARY, About
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.worker_pool import WorkerPool
@@ -223,7 +225,8 @@ class Files:
             api.write(cell_mappings.create, mapping)
         for host, cell in HOMES.items():
             database = self.databases[cell]
-            database.write(services.heartbeat, host, AGENT_BINARY, 1, now)
+            about = About(release="1.0", messages=str(SPAN), pid=1, version=1)
+            database.write(services.introduce, Beat(host=host, binary=AGENT_BINARY), about, 0.0)
             database.write(compute_nodes.store, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
         api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
 

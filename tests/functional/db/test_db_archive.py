@@ -134,7 +134,7 @@ def test_a_bounded_run_says_that_more_is_left_and_keeps_the_api_rows_of_that_cel
         {"cell0": (0, "done"), "east": (2, "done"), "west": (0, "done"), "api": (3, more)},
     )
     assert site.run("db archive --max-rows 3")[0] == 0
-    assert tombstones.left(site.api).keys() == {"epochs", "cell_mappings"}
+    assert tombstones.left(site.api).keys() == {"epochs", "cell_mappings", "certification", "finalized"}
 
 
 def test_some_databases_only(site: Site) -> None:
@@ -158,7 +158,7 @@ def test_a_run_that_died_before_it_deleted_is_taken_up(site: Site) -> None:
         torn.write('{"table":"instances","row":{"uu' + "x" * 70_000)
     assert site.run("db archive")[0] == 0
     assert uuids_in(read(file), "instances") == Counter(uuids * 2)
-    assert tombstones.left(site.cells["east"]).keys() == {"feed_head"}
+    assert tombstones.left(site.cells["east"]).keys() == {"feed_head", "certification"}
 
 
 def test_a_folder_that_cannot_be_written_keeps_every_row(site: Site) -> None:

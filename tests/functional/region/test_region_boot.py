@@ -43,7 +43,7 @@ def test_a_boot_becomes_active_on_one_host_with_its_claim_and_guest(cloud: Regio
     assert server["name"] == "one"
     assert server["OS-EXT-SRV-ATTR:host"] in {h.name for h in HOSTS}
     assert server["OS-SRV-USG:launched_at"]
-    asked = cloud.http.post(f"{cloud.all.endpoint}/servers/{uuid}/action", json={"os-getConsoleOutput": {"length": 1}}, timeout=30)
+    asked = cloud.http.post(f"{cloud.all.endpoint}/servers/{uuid}/action", json={"os-getConsoleOutput": {"length": 2}}, timeout=30)
     assert asked.json() == {"output": "one: ready\n"}
     evidence = cloud.settle()
     assert evidence.claims[uuid] == server["OS-EXT-SRV-ATTR:host"]
