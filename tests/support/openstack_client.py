@@ -212,7 +212,7 @@ def _check_power(client: OpenStack, name: str) -> None:
 
 def _check_services(client: OpenStack, name: str) -> None:
     """The console of a server, and the service of its host; saying that it is up changes nothing."""
-    assert name in client.done("console", "log", "show", "--lines", "1", name)
+    assert name in client.done("console", "log", "show", "--lines", "2", name)
     host = client.done("server", "show", name, "-f", "value", "-c", "OS-EXT-SRV-ATTR:host").strip()
     assert client.done("compute", "service", "set", "--up", host, "nova-compute") == ""
     [service] = client.json("compute", "service", "list", "--service", "nova-compute", "--host", host)
