@@ -37,6 +37,7 @@ SHORTENED_OPTIONS = (
     "service_down_time",
     "report_interval",
     "stats_interval",
+    "stats_full_interval",
     "audit_interval",
 )
 """What a local region does oftener than the product by default, so that who tries it out waits for less."""

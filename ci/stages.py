@@ -358,7 +358,6 @@ STAGES: dict[str, Callable[[], None]] = {
     "wheel": wheel,
     "bench-smoke": bench_smoke,
     "chaos": chaos,
-    "mixed": mixed,
     "chaos-libvirt": chaos_libvirt,
 }
 BY_NAME: dict[str, Callable[[], None]] = {
@@ -370,6 +369,7 @@ BY_NAME: dict[str, Callable[[], None]] = {
     "nova-filters": nova_filters,
     "fuzz": fuzz,
     "clients": clients,
+    "mixed": mixed,
     "install": install,
     "clusters": clusters,
 }

@@ -148,6 +148,10 @@ class ComputeService:
             Round("Unknown guests", settings.stats_interval, unknown.send),
             Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
             Round(AUDIT, settings.audit_interval, self._compare, due=time.monotonic() + settings.audit_interval),
+            # an earlier start's introduction may arrive after this one's, and stay on record
+            Round(
+                "Introduction", settings.stats_full_interval, self._introduce, due=time.monotonic() + settings.stats_full_interval
+            ),
         ]
         self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
         self._heartbeat_due = Every(settings.report_interval)

@@ -80,7 +80,12 @@ COMPUTE = [
         min=0.1,
         help="Seconds between two checks of the host's stats, which are sent if they have changed.",
     ),
-    cfg.FloatOpt("stats_full_interval", default=300.0, min=1.0, help="Seconds after which unchanged stats are sent too."),
+    cfg.FloatOpt(
+        "stats_full_interval",
+        default=300.0,
+        min=1.0,
+        help="Seconds after which unchanged stats are sent too, and the release of the agent.",
+    ),
     cfg.FloatOpt(
         "audit_interval", default=60.0, min=0.1, help="Seconds between two comparisons of guests with the cell's records."
     ),

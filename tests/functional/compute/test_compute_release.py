@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 
 from objects.messages_version import SPAN
@@ -27,3 +28,10 @@ def test_it_takes_no_orders_says_why_and_serves_as_soon_as_it_may(
     cell.refusal = ""
     assert wait_until(lambda: cell.stopping["h1"] is False, PATIENCE)
     assert cell.introduced["h1"].messages == str(SPAN)
+
+
+def test_it_is_introduced_again_when_an_earlier_start_was_heard_of_later(agents: Agents, cell: MemoryCell) -> None:
+    agents.start(stats_full_interval=1.0)
+    assert wait_until(lambda: "h1" in cell.introduced, PATIENCE)
+    cell.introduced["h1"] = msgspec.structs.replace(cell.introduced["h1"], messages="1.0")  # as a conductor that was frozen
+    assert wait_until(lambda: cell.introduced["h1"].messages == str(SPAN), PATIENCE)
