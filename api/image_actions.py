@@ -19,6 +19,9 @@ from objects import errors
 from objects.operation import OperationArgs, OperationKind
 from objects.task import NewImage
 
+DEFAULT_BACKUP_TYPE = "backup"
+"""For clients that send an empty one, such as ``openstack server backup create`` without ``--type``."""
+
 
 class ImageActions:
     """Each answers 202 with the image's id once the operation is stored, whose UUID it is. The image is shown from then on."""
@@ -42,7 +45,7 @@ class ImageActions:
 
     def _create_backup(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
         """With a rotation of 0 the backup is removed as soon as it is complete, so no location is told."""
-        kind, rotation = value["backup_type"], int(value["rotation"])
+        kind, rotation = value["backup_type"] or DEFAULT_BACKUP_TYPE, int(value["rotation"])
         image = self._asked(call, server_id, value, {"image_type": "backup", "backup_type": kind}, kind, rotation)
         operation = self._operations.make_image(call, server_id, OperationKind.CREATE_BACKUP, OperationArgs(image=image))
         _answer(call, resp, operation.uuid, located=rotation > 0)

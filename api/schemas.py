@@ -534,7 +534,7 @@ CREATE_BACKUP = _versions(
         (2, 1),
         _IMAGE
         | {
-            "backup_type": {"type": "string", "minLength": 1, "maxLength": 255, "format": "printable"},
+            "backup_type": {"type": "string", "maxLength": 255, "format": "printable"},
             "rotation": {"type": ["integer", "string"], "pattern": r"^[0-9]{1,9}\Z", "minimum": 0, "maximum": INT32_MAX},
         },
     ),

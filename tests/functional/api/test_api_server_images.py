@@ -148,6 +148,17 @@ def test_a_backup(front: Front, server: str, store: FolderStore, tmp_path: Path)
     assert (image(front, gone).status_code, image(front, image_id).status_code) == (404, 404)
 
 
+def test_a_backup_of_an_empty_type_leaves_other_images_alone(front: Front, server: str, store: FolderStore, tmp_path: Path) -> None:
+    act(front, server, "createImage", {"name": "snap"}, NEXT)
+    snap = written(front, server, store, tmp_path / "disk")
+    for _ in range(2):
+        act(front, server, "createBackup", BACKUP | {"backup_type": "", "rotation": 1}, NEXT)
+        latest = written(front, server, store, tmp_path / "disk")
+    assert image(front, latest).json["backup_type"] == "backup"
+    assert image(front, snap).status_code == 200
+    assert names(front) == ["added", "b", "snap"], "and one backup"
+
+
 @pytest.mark.parametrize(
     ("action", "value"),
     [
