@@ -7,7 +7,6 @@ it is derived from what is free on the hosts that would take the server if it ne
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -29,8 +28,6 @@ from scheduler.table.arrays import Floats, Ints
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
-LOG = logging.getLogger(__name__)
-
 CHANGES_PER_KIND = 8
 """Maximum number tried of each of: hints, extra specs, image properties."""
 PLACES_LIMIT = 5
@@ -39,23 +36,6 @@ AMOUNTS = {Asked.VCPUS: ("vcpus", 1), Asked.MEMORY: ("memory_mb", 1), Asked.DISK
 """Each amount with its name in the table and the minimum that a server can have."""
 NO_HINTS = frozenset({"group", "ignore_hosts", hints.CIDR, "all_or_nothing"})
 """Hints that are covered by another kind of change, or that place no condition on hosts."""
-
-
-def relaxations(
-    table: HostTable, driver: SchedulerDriver, request: Request, wanted: int, least: int | None = None
-) -> tuple[Relaxation, ...] | None:
-    """The changes of which each alone would have placed all ``wanted`` instances, sorted by the share that is given up.
-
-    ``least``: the number of instances that is enough (``min_count``); None: all ``wanted``.
-
-    The table must be as the refusal left it, and is not changed. Returns an empty tuple if no single change is enough, or if the
-    request fits unchanged by now. Returns None if a filter raised.
-    """
-    try:
-        return ChangeSearch(table, driver, request, wanted, least or wanted).all() or ()
-    except Exception:  # a site's own filter may fail on a request that no user made; the refusal is valid without relaxations
-        LOG.exception("batch %s: could not compute what would have been enough", request.spec.batch_id)
-        return None
 
 
 class _Room(NamedTuple):

@@ -16,7 +16,8 @@ from objects.relaxation import Asked, Relaxation
 from objects.spec import Image, RequestSpec
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import counterfactual, engine
+from scheduler.plan import engine
+from scheduler.plan.remedies import remedies
 from scheduler.plan.request import Request
 from scheduler.plan.together import together
 from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
@@ -28,6 +29,12 @@ FILTERS = (*DEFAULT_FILTERS, "NumInstancesFilter", "SameHostFilter", "JsonFilter
 SIZES = {Asked.VCPUS: "vcpus", Asked.MEMORY: "memory_mb", Asked.DISK: "root_gb"}
 
 
+def relaxations(
+    table: HostTable, driver: SchedulerDriver, request: Request, wanted: int, least: int | None = None
+) -> tuple[Relaxation, ...] | None:
+    return remedies(table, driver, request, wanted, least).relaxations
+
+
 def found(
     table: HostTable,
     asked: RequestSpec,
@@ -37,7 +44,7 @@ def found(
     **changes: Any,
 ) -> list[Relaxation]:
     request = fleet.request(asked, table, slots or [])
-    answer = counterfactual.relaxations(table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted, least)
+    answer = relaxations(table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted, least)
     assert answer is not None
     return list(answer)
 
@@ -117,7 +124,7 @@ class TestWords:
         table = fleet.table([fleet.node("h0", attributes={"host_ip": "10.0.0.1"})])
         hints = {"build_near_host_ip": ("192.168.1.1",), "cidr": ("/24",)}
         asked = fleet.spec(scheduler_hints=hints)
-        answer = counterfactual.relaxations(
+        answer = relaxations(
             table, fleet.driver(enabled_filters=(*FILTERS, "SimpleCIDRAffinityFilter")), fleet.request(asked, table), 1
         )
         assert [one.words for one in answer or ()] == ["without the hint build_near_host_ip"]
@@ -159,7 +166,7 @@ def test_nothing_is_left_on_the_table_or_in_the_request() -> None:
     together = fleet.group(GroupPolicy.AFFINITY)
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=2), group=together, ignore_hosts=("h0",)), table)
     before = table.free_vcpus.copy(), table.instances.copy(), request.members.counts(with_held=True), request.draws
-    assert counterfactual.relaxations(table, fleet.driver(), request, 3)
+    assert relaxations(table, fleet.driver(), request, 3)
     assert (table.free_vcpus == before[0]).all()
     assert (table.instances == before[1]).all()
     assert (request.members.counts(with_held=True), request.draws, request.in_cells) == (*before[2:], {})
@@ -178,7 +185,7 @@ def test_a_filter_that_fails_at_what_was_not_asked_costs_the_answer_only(caplog:
     driver = fleet.driver()
     driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Fussy", Fussy()))
     request = fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
-    assert counterfactual.relaxations(table, driver, request, 1) is None
+    assert relaxations(table, driver, request, 1) is None
     assert "could not compute what would have been enough" in caplog.text
 
 
@@ -263,7 +270,7 @@ def test_what_is_told_is_enough_and_less_is_not(
 ) -> None:
     table, driver, spec = made(nodes), fleet.driver(enabled_filters=FILTERS), spec_of(wanted)
     refused = placed(table, driver, fleet.request(spec, table), count) < count
-    answer = counterfactual.relaxations(table, driver, fleet.request(spec, table), count) or ()
+    answer = relaxations(table, driver, fleet.request(spec, table), count) or ()
     if not refused:
         assert answer == ()
     assert [one.share for one in answer] == sorted(one.share for one in answer)
@@ -287,7 +294,7 @@ def test_no_change_that_is_enough_is_left_out(nodes: list[tuple[int, int, int, i
     table, driver, spec = made(nodes), fleet.driver(enabled_filters=FILTERS), spec_of(wanted)
     if placed(table, driver, fleet.request(spec, table), 1):
         return
-    answer = {one.asked for one in counterfactual.relaxations(table, driver, fleet.request(spec, table), 1) or ()}
+    answer = {one.asked for one in relaxations(table, driver, fleet.request(spec, table), 1) or ()}
     for asked in (*SIZES, Asked.ZONE, Asked.GROUP, Asked.IGNORED_HOSTS, Asked.EXTRA_SPEC, Asked.HINT):
         least = 0 if asked is Asked.DISK else 1
         most = getattr(spec.flavor, SIZES[asked]) - least if asked in SIZES else 1
