@@ -174,8 +174,15 @@ def test_another_projects_groups_are_for_administrators(front: Front) -> None:
     assert ids(front, ADMIN, all_projects="") == [mine]
 
 
+def age(front: Front, group: str, created_at: float) -> None:
+    row = sa.update(server_groups).where(server_groups.c.uuid == group).values(created_at=created_at)
+    front.database.write(lambda tx: tx.execute(row))
+
+
 def test_groups_come_in_pages(front: Front) -> None:
     every = [made(front, name=name) for name in ("b", "c", "a")]
+    for moment, uuid in enumerate(every):  # a clock of milliseconds may read the same twice
+        age(front, uuid, float(moment))
     assert ids(front) == ids(front, limit="0") == ids(front, limit="9", offset="0") == every
     assert ids(front, limit="2") == every[:2]
     assert ids(front, limit="2", offset="2") == every[2:]
