@@ -7,7 +7,7 @@ from typing import Any
 
 from cliff.columns import FormattableColumn
 
-from cli import effective
+from cli import connecting, effective
 from cli.base import Admin, AdminLister, Row, Table
 from cli.effective import ROLES, Effective
 from objects import errors
@@ -71,16 +71,33 @@ class ConfigShow(OfFiles, AdminLister):
 class ConfigCheck(OfFiles, AdminLister):
     """Check for each role whether its processes could start with this configuration, and if not, why.
 
-    With --role, the exit status is 1 if that one could not. Nothing is connected to: databases and buses may be away.
+    With --role, the exit status is 1 if that one could not. Nothing is connected to unless --connect says so: databases and buses
+    may be away.
 
-    Example: superconductor config check --config-file compute.conf --role compute --strict
+    Examples:
+      superconductor config check --config-file compute.conf --role compute --strict
+      superconductor config check --config-file conductor.conf --role conductor --connect
     """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--connect",
+            action="store_true",
+            help="also ask the databases and buses that are named: whether they answer, and whether a Galera cluster is set up as "
+            "it has to be; the exit status is 1 if one does not",
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         read = self.read(parsed_args)
         for text in read.exposed():
             self.warn(text)
-        return ("Role", "Result"), [self._row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
+        rows = [self._row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
+        if parsed_args.connect:
+            for answer in connecting.ask(read.conf):
+                self.status = self.status or int(not answer.fits)
+                rows.append((answer.option, answer.text))
+        return ("Role", "Result"), rows
 
     def _row(self, role: str, args: argparse.Namespace) -> Row:
         try:

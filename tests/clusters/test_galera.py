@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+import service.opts
+from cli import connecting
 from db.api import incarnation
 from db.sql import galera as nodes
 from db.sql.engine import Database
 from db.sql.sync import sync
 from deploy.galera import GaleraTwoWriters
 from objects import errors
+from service import config
 from service.periodic import wait_until
 
 PATIENCE = 60.0
@@ -145,16 +149,28 @@ def test_all_nodes_are_one_server(writers: list[Database]) -> None:
     assert [each is not None and not each.moved for each in found] == [True] * len(writers)
 
 
-def test_what_does_not_fit_is_found(writers: list[Database], galera: GaleraTwoWriters) -> None:
+def test_what_does_not_fit_is_found(writers: list[Database], urls: list[str], galera: GaleraTwoWriters, tmp_path: Path) -> None:
     assert writers[0].read(nodes.misfits) == []
+    file = tmp_path / "api.conf"
+    file.write_text(f"[api_database]\nconnection = {urls[1]}\n")
+
+    def checked() -> connecting.Answer:
+        (answer,) = connecting.ask(config.load(["--config-file", str(file)], service.opts.list_opts()))
+        return answer
+
+    assert checked().fits
+    assert checked().text.endswith("answers, a node of a Galera cluster: it fits")
     admin = sa.create_engine(galera.nodes[1].url, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.exec_driver_sql("SET GLOBAL wsrep_OSU_method = 'RSU'")
         writers[1].dispose()
         found = writers[1].read(nodes.misfits)
+        told = checked()
         connection.exec_driver_sql("SET GLOBAL wsrep_OSU_method = 'TOI'")
     assert found is not None
     assert [misfit.text.split(" ")[0] for misfit in found] == ["wsrep_osu_method"]
+    assert not told.fits
+    assert "wsrep_osu_method = RSU, and not TOI" in told.text
 
 
 def test_without_quorum_nothing_is_written_and_then_work_goes_on(writers: list[Database], galera: GaleraTwoWriters) -> None:

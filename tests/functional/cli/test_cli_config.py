@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import stat
 from pathlib import Path
 
@@ -213,6 +214,25 @@ def test_master_keys_are_refused_where_they_do_not_belong(shell: Shell, tmp_path
     status, text = check("single-cell.conf", keys, "api")
     assert status == 0
     assert "without admin passwords" not in text
+
+
+def test_named_databases_and_buses_are_asked_where_that_is_wanted(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "a.conf"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        bus = f"rabbit://u:hunter2@127.0.0.1:{closed.getsockname()[1]}/v"
+        text = f"[DEFAULT]\ntransport_url = {bus}\n[api_database]\nconnection = sqlite:///{tmp_path}/api.db\n"
+        _written(file, f"{text}[cell_database]\nconnection = sqlite:///{tmp_path}/cell.db\n")
+        assert shell.run("db", "sync", "--config-file", str(file), "--api").status == 0
+        outcome = shell.run("config", "check", "--config-file", str(file), "--connect", "-f", "json")
+    assert outcome.status == 1
+    assert "hunter2" not in outcome.out + outcome.err
+    found = {row["Role"]: row["Result"] for row in json.loads(outcome.out)}
+    assert found["[api_database] connection"] == f"sqlite:///{tmp_path}/api.db answers"
+    assert "does not exist; create it and apply the schema with 'superconductor db sync'" in found["[cell_database] connection"]
+    assert "Connection refused" in found["[DEFAULT] transport_url"]
+    assert set(found) - set(ROLES) == {"[api_database] connection", "[cell_database] connection", "[DEFAULT] transport_url"}
+    assert shell.run("config", "check", "--config-file", str(file)).status == 0, "nothing is connected to unless it is wanted"
 
 
 def test_secrets_that_everybody_can_read_are_warned_of(shell: Shell, tmp_path: Path) -> None:
