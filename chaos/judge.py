@@ -232,6 +232,7 @@ class Judge:
         else:
             ended = row.instance.history[-1].failure.at
             dark = max(
+                self._weather.api(ended, ended - taken.at),  # it may have been handed over when its time was almost over
                 self._weather.cell(row.cell, ended, CAUSE_WINDOW_S),
                 self._weather.host(row.instance.host or "", ended, CAUSE_WINDOW_S),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import requests
 
@@ -40,6 +40,10 @@ def show_faults(say: Say, faults: Faults, supervisor: Supervisor) -> None:
     say(f"  left out, as another fault was at the same place: {faults.skipped}")
     say(f"  masters started again: {supervisor.restarts.total()}")
     say(f"  operator's commands, with their exit statuses: {_counts(faults.commands.ends)}")
+
+
+def show_stalls(say: Say, stalls: Sequence[tuple[float, float]]) -> None:
+    say(f"the machine stood still: {len(stalls)} times, {sum(ended - began for began, ended in stalls):.0f} s in all")
 
 
 def show_rolls(say: Say, done: Mapping[str, int]) -> None:

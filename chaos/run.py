@@ -18,6 +18,7 @@ from chaos.place import Place, define, group_uuids, place
 from chaos.plan import Boot
 from chaos.real_hosts import RealHosts
 from chaos.schedule import REAL_ONLY, Kind, schedule
+from chaos.stalls import StallWatch
 from chaos.supervise import Supervisor
 from chaos.verify import verify
 from chaos.watch import Watch
@@ -105,6 +106,7 @@ class Run:
         self._faults = Faults(region, place.proxies, self._supervisor, place.hosts, self._timed)
         self._watch = Watch(region.notes)
         self._guests = GuestWatch(place.hosts)
+        self._stalls = StallWatch(region.folder.path)
         self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
         self._rolls = None if old is None else Rolls(region, self._faults, old, self._timed)
         self._began = time.monotonic()
@@ -117,6 +119,7 @@ class Run:
         self._supervisor.start()
         self._watch.start()
         self._guests.start()
+        self._stalls.start()
         try:
             self._load.start(planned)
             self._faults.start(faults)
@@ -132,6 +135,7 @@ class Run:
         finally:
             self._watch.stop()
             self._guests.stop()
+            self._stalls.stop()
             self._load.stop()
             self._faults.stop()
             self._supervisor.stop()
@@ -179,7 +183,7 @@ class Run:
         return Judge(case, evidence, self._weather())
 
     def _weather(self) -> Weather:
-        return Weather(self._settings.shape, self._faults.incidents)
+        return Weather(self._settings.shape, self._faults.incidents, self._stalls.stalls)
 
     def _judge(self, evidence: Evidence, found: Sequence[Violation]) -> bool:
         """Say everything, and whether it is good."""
@@ -194,6 +198,7 @@ class Run:
         ]
         report.show_load(self._say, self._load)
         report.show_faults(self._say, self._faults, self._supervisor)
+        report.show_stalls(self._say, self._stalls.stalls)
         if self._rolls is not None:
             report.show_rolls(self._say, self._rolls.done)
         report.show_health(self._say, self._watch.said)

@@ -44,10 +44,11 @@ class Incident(Object, frozen=True, kw_only=True):
 
 
 class Weather:
-    """All incidents of one run."""
+    """All incidents of one run. ``stalls``: begin and end of when the machine stood still, in seconds since the epoch."""
 
-    def __init__(self, shape: Shape, incidents: Iterable[Incident]) -> None:
+    def __init__(self, shape: Shape, incidents: Iterable[Incident], stalls: Iterable[tuple[float, float]] = ()) -> None:
         self.incidents = tuple(incidents)
+        self._stalls = tuple(stalls)
         self._cells = shape.cell_names()
         self._cell_of = {host.name: host.cell for host in shape.hosts()}
         self.hosts = tuple(self._cell_of)
@@ -98,11 +99,10 @@ class Weather:
         )
 
     def _dark(self, places: Collection[str], at: float, back: float) -> float:
-        spans = sorted(
-            (max(at - back, incident.began), min(at, incident.ended + RECOVERY_S))
-            for incident in self.incidents
-            if incident.place in places
-        )
+        hits = [(incident.began, incident.ended) for incident in self.incidents if incident.place in places]
+        if EVERYWHERE in places:
+            hits += self._stalls
+        spans = sorted((max(at - back, began), min(at, ended + RECOVERY_S)) for began, ended in hits)
         total, reached = 0.0, at - back
         for began, ended in spans:
             total += max(0.0, ended - max(began, reached))

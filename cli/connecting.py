@@ -14,7 +14,7 @@ from objects.mask import mask_url
 from rpc.transport import Bus
 
 
-class Answer(NamedTuple):
+class ConnectionAnswer(NamedTuple):
     """What came of one connection. ``option``: the one that names it."""
 
     option: str
@@ -26,7 +26,7 @@ _DATABASES: dict[str, sync.Kind] = {"api_database": "api", "cell_database": "cel
 _BUSES = ("transport_url", "api_transport_url")
 
 
-def ask(conf: cfg.ConfigOpts) -> Iterator[Answer]:
+def ask(conf: cfg.ConfigOpts) -> Iterator[ConnectionAnswer]:
     """Each database, and then each bus, that the options of this configuration name."""
     for group, kind in _DATABASES.items():
         if group in conf and (url := conf[group].connection):
@@ -36,34 +36,36 @@ def ask(conf: cfg.ConfigOpts) -> Iterator[Answer]:
             yield _bus(f"[DEFAULT] {name}", url)
 
 
-def _database(option: str, url: str, kind: sync.Kind) -> Answer:
+def _database(option: str, url: str, kind: sync.Kind) -> ConnectionAnswer:
     try:
         database = Database(url, name=kind)
     except errors.SuperconductorError as error:
-        return Answer(option, mask_url(str(error)), fits=False)
+        return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     try:
         ready.check(database, kind)
         misfits = database.read(galera.misfits)
     except errors.SuperconductorError as error:
-        return Answer(option, mask_url(str(error)), fits=False)
+        return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     finally:
         database.dispose()
     text = f"{database.url_masked} answers"
     if misfits is None:
-        return Answer(option, text, fits=True)
+        return ConnectionAnswer(option, text, fits=True)
     told = "; ".join(misfit.text for misfit in misfits) or "it fits"
-    return Answer(option, f"{text}, a node of a Galera cluster: {told}", fits=not any(misfit.lasting for misfit in misfits))
+    return ConnectionAnswer(
+        option, f"{text}, a node of a Galera cluster: {told}", fits=not any(misfit.lasting for misfit in misfits)
+    )
 
 
-def _bus(option: str, url: str) -> Answer:
+def _bus(option: str, url: str) -> ConnectionAnswer:
     try:
         bus = Bus(url, name="check")
     except errors.SuperconductorError as error:
-        return Answer(option, mask_url(str(error)), fits=False)
+        return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     try:
         bus.login()
     except errors.SuperconductorError as error:
-        return Answer(option, mask_url(str(error)), fits=False)
+        return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     finally:
         bus.close()
-    return Answer(option, f"{mask_url(url)} answers", fits=True)
+    return ConnectionAnswer(option, f"{mask_url(url)} answers", fits=True)

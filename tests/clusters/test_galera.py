@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_found(writers: list[Database], urls: list[str], ga
     file = tmp_path / "api.conf"
     file.write_text(f"[api_database]\nconnection = {urls[1]}\n")
 
-    def checked() -> connecting.Answer:
+    def checked() -> connecting.ConnectionAnswer:
         (answer,) = connecting.ask(config.load(["--config-file", str(file)], service.opts.list_opts()))
         return answer
 

@@ -308,6 +308,25 @@ def test_what_was_done_explains_an_error_in_its_place_and_time_only(
         assert found(case(boot), evidence, Weather(SHAPE, [elsewhere])) != []
 
 
+LATE = "Build timed out in building."
+LATE_ATTEMPT = attempt(FailureClass.DEADLINE, "BuildTimeout")
+
+
+def test_a_build_is_late_because_the_api_level_stood_still_before_it_was_handed_over() -> None:
+    boot, evidence = failed(LATE, LATE_ATTEMPT)
+    assert found(case(boot), evidence, hit(Kind.FREEZE, "api", 25, ended=NOW - 70)) == []
+    assert found(case(boot), evidence, hit(Kind.FREEZE, "api", 25, ended=NOW - 120)) != [], "before it was asked for"
+
+
+def test_a_machine_that_stood_still_explains_what_takes_time_and_nothing_else() -> None:
+    stalled = Weather(SHAPE, (), [(NOW - 30, NOW - 18)])
+    boot, evidence = failed(LATE, LATE_ATTEMPT)
+    assert found(case(boot), evidence, stalled) == []
+    assert found(case(boot), evidence, Weather(SHAPE, (), [(NOW - 330, NOW - 318)])) != []
+    boot, evidence = failed(EXHAUSTED, attempt(FailureClass.RESTARTED, "AgentRestarted"))
+    assert found(case(boot), evidence, stalled) != []
+
+
 def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -> None:
     boot, evidence = failed("No valid host was found. None are up.", cell="cell0", host=None)
     one = Incident(kind=Kind.CUT, target="cell1", began=NOW - 30, ended=NOW)

@@ -1,0 +1,43 @@
+"""Whether the machine itself stood still: what else uses its disk is no fault of the processes of a region."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+PAUSE_S = 0.5
+STALL_S = 2.0
+"""Seconds by which a page reaches the disk late, as each commit of a database does. Busy machines take less than one."""
+
+
+class StallWatch:
+    """Writes a page to the disk again and again, from ``start`` to ``stop``, and notes when that takes long."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "stalls"
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
+        self.stalls: list[tuple[float, float]] = []
+        """Begin and end of each, in seconds since the epoch."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._path.open("wb", buffering=0) as file:
+            began = time.time()
+            while not self._stopped.wait(PAUSE_S):
+                file.seek(0)
+                file.write(bytes(4096))
+                os.fsync(file.fileno())
+                ended = time.time()
+                if ended - began > STALL_S + PAUSE_S:
+                    self.stalls.append((began, ended))
+                began = ended
