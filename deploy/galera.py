@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,12 +14,11 @@ from deploy.mariadb import MariaDB
 from deploy.unavailable import Unavailable
 
 PROVIDERS = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so", "/usr/lib64/galera/libgalera_smm.so")
-USER = "mysql"
-"""Who runs the nodes in place of root: rsync, which copies a node's data to another one, would serve them as nobody."""
 
 
 class GaleraNode(MariaDB):
     NAME = "MariaDB Galera"
+    USER = "mysql"  # rsync, which copies a node's data to another one, would serve them as nobody where root runs it
 
     def join(self, *, number: int, password: str, ports_of_group: Sequence[int], ports_of_transfer: Sequence[int]) -> None:
         """Which node this is, before its first start. ``ports_of_transfer``: of full and of incremental copies."""
@@ -37,14 +34,6 @@ class GaleraNode(MariaDB):
             packages.install("galera-4")
         if packages.find("rsync", self.PLACES) is None:
             packages.install("rsync")
-
-    def _user(self) -> str | None:
-        if os.geteuid() != 0:
-            return None
-        try:
-            return pwd.getpwnam(USER).pw_name
-        except KeyError:
-            raise Unavailable(f"A Galera node cannot run as root and there is no user {USER}: install MariaDB's package") from None
 
     def _prepare(self) -> None:
         self._hand_over(self.folder)

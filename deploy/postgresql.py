@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import shutil
 import signal
 import socket
@@ -15,7 +13,6 @@ from deploy.server import Server
 from deploy.unavailable import Unavailable
 
 ADMINISTRATOR = "postgres"
-USER = "postgres"
 
 
 class PostgreSQL(Server):
@@ -23,6 +20,7 @@ class PostgreSQL(Server):
     PACKAGE = "postgresql"
     PROGRAM = "postgres"
     PLACES: ClassVar[Sequence[str]] = ("/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", *Server.PLACES)
+    USER = "postgres"
     STOP = signal.SIGINT  # ends sessions too; SIGTERM would wait for them
 
     @property
@@ -47,14 +45,6 @@ class PostgreSQL(Server):
         """The processes for sessions overwrite their environment; they are known by where they are at work."""
         yield from super().leftovers()
         yield from processes.at_work_in(self._data(), "postgres")
-
-    def _user(self) -> str | None:
-        if os.geteuid() != 0:
-            return None
-        try:
-            return pwd.getpwnam(USER).pw_name
-        except KeyError:
-            raise Unavailable(f"PostgreSQL cannot run as root and there is no user {USER}: install its package") from None
 
     def _prepare(self) -> None:
         if self._user() is not None:
@@ -82,8 +72,9 @@ class PostgreSQL(Server):
         try:
             self._run("/usr/bin/test", "-x", str(self.folder))
         except Unavailable:
+            where = self.folder.parent
             raise Unavailable(
-                f"PostgreSQL cannot run as root, and user {USER} may not pass through {self.folder.parent}: choose another folder"
+                f"PostgreSQL cannot run as root, and user {self.USER} may not pass through {where}: choose another folder"
             ) from None
 
     def _command(self) -> list[str]:

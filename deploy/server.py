@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import secrets
 import signal
 import subprocess
@@ -53,6 +54,9 @@ class Server(ABC):
     PLACES: ClassVar[Sequence[str]] = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
     """Folders, or patterns of them, in which programs are looked for."""
     STOP: ClassVar[signal.Signals] = signal.SIGTERM
+    USER: ClassVar[str | None] = None
+    """The user that it runs as where we are root; None: root too. The package makes it."""
+    TOOL_TIMEOUT_S: ClassVar[float] = START_TIMEOUT_S
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         """``port`` None: the one it had last time while that is free, else a free one."""
@@ -89,8 +93,15 @@ class Server(ABC):
         return {}
 
     def _user(self) -> str | None:
-        """The user to run as, None for our own."""
-        return None
+        """The user to run as, None for our own. Raises Unavailable."""
+        if self.USER is None or os.geteuid() != 0:
+            return None
+        try:
+            return pwd.getpwnam(self.USER).pw_name
+        except KeyError:
+            raise Unavailable(
+                f"{self.NAME} cannot run as root and there is no user {self.USER}: install the package {self.PACKAGE}"
+            ) from None
 
     def install(self) -> None:
         """Install Debian's package where the server is missing. Raises Unavailable where that is not possible."""
@@ -240,17 +251,21 @@ class Server(ABC):
 
     def _run(self, *command: str, said: str = "", environment: Mapping[str, str] | None = None) -> str:
         """Run one of the server's tools, with ``said`` on its input, and return its output. Raises Unavailable."""
-        done = subprocess.run(
-            command,
-            input=said,
-            env={**os.environ, **(environment or {})},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-            **self._identity(),
-        )
+        try:
+            done = subprocess.run(
+                command,
+                input=said,
+                env={**os.environ, **(environment or {})},
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=self.TOOL_TIMEOUT_S,
+                check=False,
+                **self._identity(),
+            )
+        except subprocess.TimeoutExpired:
+            tool = Path(command[0]).name
+            raise Unavailable(f"{self.NAME}: {tool} did not end within {self.TOOL_TIMEOUT_S:g} s: see {self._log()}") from None
         if done.returncode:
             words = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-3:]
             raise Unavailable(f"{self.NAME}: {Path(command[0]).name} failed: {'; '.join(words)[:500]}")

@@ -156,6 +156,20 @@ def test_a_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
     assert [*server.leftovers()] == []
 
 
+def test_a_tool_that_does_not_end_is_unavailable(tmp_path: Path) -> None:
+    class Slow(MariaDB):
+        PLACES = (str(tmp_path),)
+        TOOL_TIMEOUT_S = 0.5
+
+    _program(tmp_path / "mariadbd", "exit 1")
+    _program(tmp_path / "mariadb-install-db", "exec sleep 60")
+    server = Slow(tmp_path / "server")
+
+    with pytest.raises(Unavailable, match=r"^MariaDB: mariadb-install-db did not end within 0.5 s: see .*log$"):
+        server.start()
+    assert [*server.leftovers()] == []
+
+
 def test_a_missing_program_is_unavailable(tmp_path: Path) -> None:
     class Missing(MariaDB):
         PLACES = (str(tmp_path),)
