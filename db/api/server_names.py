@@ -18,6 +18,7 @@ from db.api.tables import instance_mappings
 from db.sql import dialect, retry
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
+from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
 from objects import server_name
 from objects.base import Object
@@ -66,6 +67,7 @@ def rename(tx: ApiTransaction, uuid: str, held: str | None, key: str | None, nam
 
 def free(tx: ApiTransaction, uuid: str) -> None:
     """Free the name of a server that is deleted and has had operations. Its home row is locked."""
+    compare_locks(tx, "name", [uuid])  # without a key there is nothing to clear, and the mark is on another row
     tx.execute(_CLEAR, {"uuid": uuid})
 
 
@@ -132,6 +134,7 @@ def record(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
     if not uuids:
         return Recorded(changed=0, shared=(), last=None)
     tx.execute(_LOCK, {"uuids": uuids}).all()
+    compare_locks(tx, "name", uuids)
     # In its own statement after the locks were taken: edits and deletes that held them have committed by then.
     rows = tx.execute(_NAMES, {"uuids": uuids}).all()
     keys = {row.instance_uuid: None if row.deleted else server_name.name_key(scope, row.project_id, row.name) for row in rows}

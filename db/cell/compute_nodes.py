@@ -13,6 +13,7 @@ from db.cell.tables import compute_nodes
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
+from db.sql.galera import compare_locks
 from objects import errors, stats, stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
@@ -39,6 +40,7 @@ def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits
     """
     known = _stored(tx, [node.host])
     if limits is not None:
+        compare_locks(tx, "host", [node.host])  # a report leaves the other nodes of its host as they are
         limits.check(node, [other for key, other in known.items() if key != (node.host, node.node)])
     return _write(tx, [node], known, now) == 1 if _is_newest(node, known) else None
 
