@@ -1,4 +1,4 @@
-"""Whether the machine itself stood still: what else uses its disk is no fault of the processes of a region."""
+"""Whether the machine itself stood still: what else uses its disk and cores is no fault of the processes of a region."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from pathlib import Path
 
 PAUSE_S = 0.5
 STALL_S = 2.0
-"""Seconds by which a page reaches the disk late, as each commit of a database does. Busy machines take less than one."""
+"""Seconds in which a page reaches the disk, as each commit of a database does. Busy machines take less than one."""
+WORK_S = 0.01
+"""Seconds of a core that are used up at each look..."""
+STARVED = 10.0
+"""...and how many times as long that takes on a machine on which nothing is answered in time."""
 
 
 class StallWatch:
-    """Writes a page to the disk again and again, from ``start`` to ``stop``, and notes when that takes long."""
+    """Writes a page to the disk and works a little, again and again, from ``start`` to ``stop``, and notes when that takes long."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "stalls"
@@ -37,7 +41,17 @@ class StallWatch:
                 file.seek(0)
                 file.write(bytes(4096))
                 os.fsync(file.fileno())
+                written = time.time()
+                worked = work()
                 ended = time.time()
-                if ended - began > STALL_S + PAUSE_S:
+                if written - began > STALL_S + PAUSE_S or worked > STARVED * WORK_S:
                     self.stalls.append((began, ended))
                 began = ended
+
+
+def work() -> float:
+    """Use up WORK_S of a core; the seconds that this took."""
+    began, wanted = time.monotonic(), time.thread_time() + WORK_S
+    while time.thread_time() < wanted:
+        pass
+    return time.monotonic() - began
