@@ -20,7 +20,7 @@ from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from db import secrets
-from db.api import builds, host_mappings
+from db.api import builds, finalized, host_mappings
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -29,7 +29,8 @@ from objects import hints as scheduler_hints
 from objects.base import Object
 from objects.destination import Destination
 from objects.flavor import Flavor
-from objects.group import ServerGroup
+from objects.group import GroupPolicy, ServerGroup
+from objects.messages_version import RACKS
 from objects.quota import Admission
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
@@ -167,7 +168,7 @@ class Acceptor:
                 raise errors.Invalid(f"server.security_groups: security group {group.name[:80]!r} could not be found")
         hints = body.hints()
         _check(hints, body.hints_field)
-        return RequestSpec(
+        spec = RequestSpec(
             batch_id=batch_id,
             request_id=context.request_id,
             project_id=context.project_id,
@@ -192,6 +193,18 @@ class Acceptor:
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,
         )
+        if scheduler_hints.FAULT_DOMAIN in hints:
+            self._check_fault_domain(spec, f"{body.hints_field}.{scheduler_hints.FAULT_DOMAIN}")
+        return spec
+
+    def _check_fault_domain(self, spec: RequestSpec, field: str) -> None:
+        """Raises errors.Invalid where a fault domain has no meaning, and errors.Conflict while a scheduler may not know it."""
+        if spec.group is None:
+            raise errors.Invalid(f"{field}: is of a server group; give the hint group, too")
+        if spec.group.policy is GroupPolicy.AFFINITY:
+            raise errors.Invalid(f"{field}: a group with the policy affinity runs on one host; it has no fault domains")
+        if self._database.read(finalized.read) < RACKS:
+            raise errors.Conflict(f"{field}: {finalized.NOT_FINALIZED}")
 
     def _key(self, call: Call, name: str | None) -> str | None:
         return public_key(self._database, call, name, "server") if name is not None else None

@@ -64,7 +64,7 @@ class ServerCapacity:
         if not found:
             return None
         if len(found) > 1:
-            raise errors.Invalid("lost_zone, lost_host, lost_cell: give one of them")
+            raise errors.Invalid("lost_zone, lost_rack, lost_host, lost_cell: give one of them")
         [(kind, name)] = found
         match kind:
             case LossKind.CELL:
@@ -73,6 +73,8 @@ class ServerCapacity:
                 self._hosts([name], "lost_host")
             case LossKind.ZONE if name != self._settings.default_availability_zone and not self._catalog.has_zone(name):
                 raise errors.Invalid(f"lost_zone: zone {name[:80]!r} could not be found")
+            case LossKind.RACK if not self._catalog.has_rack(name):
+                raise errors.Invalid(f"lost_rack: rack {name[:80]!r} could not be found")
         return Loss(kind=kind, name=name)
 
     def _spec(self, call: Call, flavor: str, cells: Sequence[str], hosts: Sequence[str]) -> RequestSpec:

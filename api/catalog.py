@@ -20,7 +20,7 @@ EPOCH_POLL_INTERVAL_S = 1.0
 
 
 class Offer(Object, frozen=True, kw_only=True):
-    """Flavors by ID, sorted by size, and by name; and the names of the zones of aggregates.
+    """Flavors by ID, sorted by size, and by name; and the names of the zones and racks of aggregates.
 
     ``access``: by ID of a flavor, the projects that may use it although it is not public.
     """
@@ -29,6 +29,7 @@ class Offer(Object, frozen=True, kw_only=True):
     flavors_by_name: dict[str, Flavor]
     access: dict[str, frozenset[str]]
     zones: frozenset[str]
+    racks: frozenset[str]
 
 
 class Catalog:
@@ -62,8 +63,10 @@ class Catalog:
     def has_zone(self, name: str) -> bool:
         if name in self._offer.get().zones:
             return True
-        self._offer.refresh()
-        return name in self._offer.get().zones
+        return name in self._offer.refresh().zones
+
+    def has_rack(self, name: str) -> bool:
+        return name in self._offer.get().racks or name in self._offer.refresh().racks
 
     def group(self, reference: str, call: Call) -> ServerGroup | None:
         """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
@@ -88,12 +91,13 @@ class Catalog:
 def _load_offer(tx: ApiTransaction) -> Offer:
     every: Sequence[Flavor] = flavors.list_all(tx)
     ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
-    zones = frozenset(a.availability_zone for a in aggregates.list_all(tx) if a.availability_zone)
+    known = aggregates.list_all(tx)
     return Offer(
         flavors={f.flavor_id: f for f in ordered},
         flavors_by_name={f.name: f for f in ordered},
         access=flavors.projects_of_all(tx),
-        zones=zones,
+        zones=frozenset(each.availability_zone for each in known if each.availability_zone),
+        racks=frozenset(each.rack for each in known if each.rack is not None),
     )
 
 

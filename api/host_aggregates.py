@@ -19,7 +19,7 @@ from db.api import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors
-from objects.aggregate import Aggregate
+from objects.aggregate import ZONE, Aggregate
 from objects.base import INT32_MAX
 
 Change = Callable[[ApiTransaction, int, dict[str, Any]], None]
@@ -54,7 +54,7 @@ class HostAggregates:
         self._new.check(document)
         asked = document["aggregate"]
         zone = asked.get("availability_zone")
-        metadata = {} if zone is None else {aggregates.ZONE: zone}
+        metadata = {} if zone is None else {ZONE: zone}
         created = self._database.write(aggregates.create, asked["name"], metadata)
         shown = _shown(created, call)
         del shown["hosts"], shown["metadata"]
@@ -108,7 +108,7 @@ def _update(tx: ApiTransaction, aggregate_id: int, asked: dict[str, Any]) -> Non
     if "name" in asked:
         aggregates.update(tx, aggregate_id, asked["name"])
     if "availability_zone" in asked:
-        aggregates.set_metadata(tx, aggregate_id, {aggregates.ZONE: asked["availability_zone"]})
+        aggregates.set_metadata(tx, aggregate_id, {ZONE: asked["availability_zone"]})
 
 
 def _add_host(tx: ApiTransaction, aggregate_id: int, asked: dict[str, Any]) -> None:

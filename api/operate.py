@@ -38,8 +38,6 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 NOTHING = OperationArgs()
-NOT_FINALIZED = "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
-"""Why an older release, to which the deployment may go back, keeps something from being done."""
 
 
 class Operations:
@@ -84,7 +82,7 @@ class Operations:
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
         if kind in SINCE and self._database.read(finalized.read) < SINCE[kind]:
-            raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {NOT_FINALIZED}")
+            raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {finalized.NOT_FINALIZED}")
         server = self._server(call, server_id)
         self._catch_up.built(server)
         destination_cell = self._cell_of(args.host)
@@ -128,7 +126,7 @@ class Operations:
         """
         server = self._server(call, server_id)
         if self._database.read(finalized.read) < REBUILT_DRIVES:
-            return NOT_FINALIZED
+            return finalized.NOT_FINALIZED
         if server.cell_uuid is None or server.host is None:
             return ""
         try:

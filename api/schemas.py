@@ -431,7 +431,7 @@ def server_group(version: Version) -> Schema:
     policy: Schema = {"enum": [str(each) for each in GroupPolicy if each.strict or Since.SOFT_GROUPS.holds(version)]}
     properties: dict[str, Schema] = {"name": _NAME}
     if Since.GROUP_RULES.holds(version):
-        properties |= {"policy": policy, "rules": _object({"max_server_per_host": _POSITIVE})}
+        properties |= {"policy": policy, "rules": _object({"max_server_per_host": _POSITIVE, "max_server_per_rack": _POSITIVE})}
     else:
         properties["policies"] = {"type": "array", "items": policy, "minItems": 1, "maxItems": 1}
     required = ["name", "policy" if Since.GROUP_RULES.holds(version) else "policies"]

@@ -65,6 +65,7 @@ class ServerGroups:
             user_id=call.context.user_id,
             policy=policy,
             max_server_per_host=int(rules.get("max_server_per_host", 1)),
+            max_server_per_rack=int(rules["max_server_per_rack"]) if "max_server_per_rack" in rules else None,
         )
         self._database.write(server_groups.create, group, self._limits.of(group.project_id)["server_groups"])
         answer(resp, {"server_group": _shown(group, (), call)})
@@ -105,6 +106,8 @@ def _shown(group: ServerGroup, members: Sequence[str], call: Call) -> dict[str, 
     shown: dict[str, Any] = {"id": group.uuid, "name": group.name, "members": list(members)}
     if call.has(Since.GROUP_RULES):
         rules = {"max_server_per_host": group.max_server_per_host} if group.max_server_per_host != 1 else {}
+        if group.max_server_per_rack is not None:
+            rules["max_server_per_rack"] = group.max_server_per_rack
         shown |= {"policy": str(group.policy), "rules": rules}
     else:
         shown |= {"policies": [str(group.policy)], "metadata": {}}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, name, shown
 from db.api import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
-from objects.aggregate import Aggregate
+from objects.aggregate import ZONE, Aggregate
 
 Shown = tuple[tuple[str, ...], Row]
 
@@ -45,7 +45,7 @@ class AggregateCreate(_AggregateHosts):
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         metadata = dict(parsed_args.properties)
         if parsed_args.zone is not None:
-            metadata[aggregates.ZONE] = parsed_args.zone
+            metadata[ZONE] = parsed_args.zone
         hosts = list(dict.fromkeys(parsed_args.hosts))
         created = self.deployment.api_database.write(_create, parsed_args.name, metadata, hosts)
         self.warn_of_unknown(hosts)
@@ -71,7 +71,7 @@ class AggregateSet(ActionShow):
         changes: dict[str, str | None] = dict.fromkeys(parsed_args.unset)
         changes |= dict(parsed_args.properties)
         if parsed_args.zone is not None or parsed_args.no_zone:
-            changes[aggregates.ZONE] = parsed_args.zone
+            changes[ZONE] = parsed_args.zone
         return _shown(self.deployment.api_database.write(_change, parsed_args.aggregate, parsed_args.name, changes))
 
 
@@ -187,7 +187,7 @@ def _with_hosts(tx: ApiTransaction, aggregate_id: int, hosts: Sequence[str]) -> 
 
 
 def _shown(aggregate: Aggregate) -> Shown:
-    properties = {key: value for key, value in aggregate.metadata.items() if key != aggregates.ZONE}
+    properties = {key: value for key, value in aggregate.metadata.items() if key != ZONE}
     return ("id", "name", "availability_zone", "hosts", "properties"), (
         aggregate.id,
         aggregate.name,

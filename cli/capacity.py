@@ -15,7 +15,7 @@ from cli.console import console_on, table_of
 from cli.http import HttpCommand
 from objects import errors
 
-KINDS = ("zone", "host", "cell")
+KINDS = ("zone", "rack", "host", "cell")
 COLUMNS = ("Flavor", "Where", "Name", "Servers", "Hosts")
 
 
@@ -37,8 +37,8 @@ class ShowCapacity(HttpCommand, Lister):
         parser.add_argument("--without-cell", metavar="CELL", action="append", default=[], help=text)
         text = "count as if this host took no servers; may be repeated"
         parser.add_argument("--without-host", metavar="HOST", action="append", default=[], help=text)
-        text = "count as if this zone, host or cell were lost and its servers placed elsewhere; say which of them fit nowhere"
-        parser.add_argument("--after-losing", nargs=2, metavar=("zone|host|cell", "NAME"), help=text)
+        text = "count as if this zone, rack, host or cell were lost and its servers placed elsewhere; say which of them fit nowhere"
+        parser.add_argument("--after-losing", nargs=2, metavar=("zone|rack|host|cell", "NAME"), help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         asked = [("flavor", flavor) for flavor in parsed_args.flavors]

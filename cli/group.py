@@ -32,11 +32,17 @@ class GroupCreate(ActionShow):
         parser.add_argument("--user", metavar="ID", default="", help="the user who made it")
         most = "members that one host may run, for anti-affinity (default: 1)"
         parser.add_argument("--max-server-per-host", metavar="N", type=partial(at_least, 1), help=most)
+        most = "members that one rack may run, for anti-affinity; aggregates with the property rack say where hosts are"
+        parser.add_argument("--max-server-per-rack", metavar="N", type=partial(at_least, 1), help=most)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         policy = GroupPolicy(parsed_args.policy)
-        if parsed_args.max_server_per_host is not None and policy is not GroupPolicy.ANTI_AFFINITY:
-            raise errors.Invalid(f"--max-server-per-host goes with the policy {GroupPolicy.ANTI_AFFINITY} only, not with {policy}")
+        limits = {"host": parsed_args.max_server_per_host, "rack": parsed_args.max_server_per_rack}
+        for place, most in limits.items():
+            if most is not None and policy is not GroupPolicy.ANTI_AFFINITY:
+                raise errors.Invalid(
+                    f"--max-server-per-{place} goes with the policy {GroupPolicy.ANTI_AFFINITY} only, not with {policy}"
+                )
         group = ServerGroup(
             uuid=str(uuid.uuid4()),
             name=parsed_args.name,
@@ -44,6 +50,7 @@ class GroupCreate(ActionShow):
             user_id=parsed_args.user,
             policy=policy,
             max_server_per_host=parsed_args.max_server_per_host or 1,
+            max_server_per_rack=parsed_args.max_server_per_rack,
         )
         self.deployment.api_database.write(server_groups.create, group)
         return _shown(group)
@@ -76,8 +83,8 @@ class GroupList(AdminLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         found = self.deployment.api_database.read(server_groups.list_all, parsed_args.project)
-        return ("UUID", "Name", "Project", "Policy", "Max Per Host"), [
-            (g.uuid, g.name, g.project_id, str(g.policy), g.max_server_per_host) for g in found
+        return ("UUID", "Name", "Project", "Policy", "Max Per Host", "Max Per Rack"), [
+            (g.uuid, g.name, g.project_id, str(g.policy), g.max_server_per_host, g.max_server_per_rack) for g in found
         ]
 
 
@@ -131,11 +138,12 @@ def _delete(tx: ApiTransaction, reference: str, project_id: str | None) -> None:
 
 
 def _shown(group: ServerGroup) -> Shown:
-    return ("uuid", "name", "project", "user", "policy", "max_server_per_host"), (
+    return ("uuid", "name", "project", "user", "policy", "max_server_per_host", "max_server_per_rack"), (
         group.uuid,
         group.name,
         group.project_id,
         group.user_id,
         str(group.policy),
         group.max_server_per_host,
+        group.max_server_per_rack,
     )

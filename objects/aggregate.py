@@ -1,8 +1,13 @@
-"""Aggregates: named sets of hosts. One with the metadata key ``availability_zone`` makes a zone."""
+"""Aggregates: named sets of hosts. One with the metadata key ``availability_zone`` makes a zone, one with ``rack`` a rack."""
 
 from __future__ import annotations
 
 from objects.base import Object
+
+ZONE = "availability_zone"
+"""The metadata key that makes an aggregate a zone."""
+RACK = "rack"
+"""The metadata key that makes an aggregate a rack, or a part of one."""
 
 
 class Aggregate(Object, frozen=True, kw_only=True):
@@ -21,4 +26,8 @@ class Aggregate(Object, frozen=True, kw_only=True):
 
     @property
     def availability_zone(self) -> str | None:
-        return self.metadata.get("availability_zone")
+        return self.metadata.get(ZONE)
+
+    @property
+    def rack(self) -> str | None:
+        return self.metadata.get(RACK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import ClassVar
 
 from objects.base import Message, Object
 from objects.decision import FilterCount
@@ -34,12 +35,15 @@ class FlavorRoom(Object, frozen=True, kw_only=True):
 
 class LossKind(enum.StrEnum):
     ZONE = "zone"
+    RACK = "rack"
     HOST = "host"
     CELL = "cell"
 
 
 class Loss(Message, frozen=True, kw_only=True):
-    """What is lost. ``name``: of a zone or host; the uuid of a cell."""
+    """What is lost. ``name``: of a zone, rack or host; the uuid of a cell."""
+
+    VERSION: ClassVar[str] = "1.1"
 
     kind: LossKind
     name: str

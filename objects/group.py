@@ -21,7 +21,10 @@ class GroupPolicy(enum.StrEnum):
 
 
 class ServerGroup(Object, frozen=True, kw_only=True):
-    """A group of servers of one project. ``max_server_per_host`` applies to anti-affinity only."""
+    """A group of servers of one project.
+
+    ``max_server_per_host`` and ``max_server_per_rack`` apply to anti-affinity only. None: racks do not matter.
+    """
 
     uuid: str
     name: str
@@ -29,3 +32,4 @@ class ServerGroup(Object, frozen=True, kw_only=True):
     policy: GroupPolicy
     user_id: str = ""
     max_server_per_host: int = 1
+    max_server_per_rack: int | None = None

@@ -16,6 +16,9 @@ DIFFERENT_HOST = "different_host"
 NEAR = "build_near_host_ip"
 CIDR = "cidr"
 QUERY = "query"
+FAULT_DOMAIN = "fault_domain"
+FAULT_DOMAIN_LENGTH = 255
+"""Maximum number of characters of the name of a fault domain."""
 DEFAULT_CIDR = "/24"
 
 
@@ -23,6 +26,9 @@ def check(hints: Hints) -> None:
     """Raise Invalid for an invalid hint; the message begins with the hint's name."""
     near(hints)
     condition(hints)
+    domain = _single(hints, FAULT_DOMAIN)
+    if domain is not None and not (domain.isprintable() and 1 <= len(domain) <= FAULT_DOMAIN_LENGTH):
+        raise errors.Invalid(f"{FAULT_DOMAIN}: a name has 1 to {FAULT_DOMAIN_LENGTH} printable characters")
     for name in (SAME_HOST, DIFFERENT_HOST):
         for given in hints.get(name, ()):
             if _canonical(given) is None:

@@ -38,6 +38,7 @@ class Slot(Object, frozen=True, kw_only=True):
     """A member of a server group on a host. ``held``: an alternate kept free until the member's build ends.
 
     ``moving``: of a body that users do not see, because its server moves or is deleted. Only where placements read it.
+    ``fault_domain``: members of different ones are on different racks; None: of none.
     """
 
     group_uuid: str
@@ -45,6 +46,7 @@ class Slot(Object, frozen=True, kw_only=True):
     host: str
     held: bool = False
     moving: bool = False
+    fault_domain: str | None = None
 
 
 class Placement(Object, frozen=True, kw_only=True):

@@ -44,6 +44,8 @@ SPAN = Span(KNOWN[0], KNOWN[-1])
 
 REBUILT_DRIVES = V1_1
 """The first version with rebuilds that change the config drive."""
+RACKS = V1_1
+"""The first version in which schedulers know the racks of a server group's members."""
 
 _VERSION = r"(\d{1,4})\.(\d{1,4})"
 _SPAN = re.compile(f"{_VERSION}(?:-{_VERSION})?")

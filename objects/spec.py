@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
+from objects import hints
 from objects.base import Message, Object
 from objects.destination import Destination
 from objects.flavor import Flavor
@@ -103,7 +104,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.7"
+    VERSION: ClassVar[str] = "2.8"
 
     batch_id: str
     request_id: str
@@ -130,6 +131,17 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     fences: dict[str, int] = {}
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
+
+    @property
+    def fault_domain(self) -> str | None:
+        """The fault domain of its group; None if it is in no group, or in no domain of it."""
+        given = self.scheduler_hints.get(hints.FAULT_DOMAIN, ()) if self.group is not None else ()
+        return given[0] if given else None
+
+    @property
+    def keeps_to_racks(self) -> bool:
+        """Whether other members of its group may keep it from racks."""
+        return self.fault_domain is not None or (self.group is not None and self.group.max_server_per_rack is not None)
 
     def moving(
         self, move: Move, batch_id: str, flavor: Flavor | None = None, destination: Destination | None = None

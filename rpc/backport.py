@@ -14,7 +14,7 @@ import msgspec
 
 from objects import errors
 from objects.base import Object
-from objects.messages_version import KNOWN, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
+from objects.messages_version import KNOWN, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
 from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
@@ -69,6 +69,8 @@ CHANGES = (
         nothing=msgspec.to_builtins(DriveChanges()),
         carries="A rebuild that changes the config drive",
     ),
+    FieldChange(since=RACKS, message="BuildOrders", path=("spec", "group", "max_server_per_rack")),
+    FieldChange(since=RACKS, message="RequestSpec", path=("group", "max_server_per_rack"), carries="A server group with racks"),
     FieldChange(since=V1_1, message="Decision", path=("pairs",)),
     FieldChange(since=V1_1, message="Decision", path=("largest_flavor",)),
     FieldChange(since=V1_1, message="Decision", path=("basis",)),
@@ -107,11 +109,11 @@ def backport(name: str, fields: dict[str, Any], version: MessagesVersion) -> dic
 
 
 def objects_at(inner: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The objects at this path; of a list, those of each element."""
+    """The objects at this path; of a list, those of each element. Nothing where an optional one is missing."""
     if isinstance(inner, (list, tuple)):
         for one in inner:
             yield from objects_at(one, path)
     elif path:
         yield from objects_at(inner[path[0]], path[1:])
-    else:
+    elif inner is not None:
         yield inner

@@ -141,5 +141,6 @@ def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
             takes=spec.flavor.takes,
             selection=Selection(host=row.host, node=row.node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
+            fault_domain=spec.fault_domain,
         )
         places.ledger.write(claim_repair.restore, lost)

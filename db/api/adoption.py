@@ -169,5 +169,6 @@ def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> No
             takes=spec.flavor.takes,
             selection=Selection(host=host, node=node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
+            fault_domain=spec.fault_domain,
         )
         claim_repair.restore(tx, stamp, lost)

@@ -16,12 +16,12 @@ from db.api.tables import aggregate_hosts, aggregates
 from db.sql import named
 from db.sql.connection import ApiTransaction
 from objects import errors, stored, text
-from objects.aggregate import Aggregate
+from objects.aggregate import RACK, ZONE, Aggregate
 
+EXCLUSIVE = {ZONE: "zone", RACK: "rack"}
+"""Metadata keys of which a host has one value at most."""
 _NAMESPACE = uuid.UUID("5cf83f0c-8f0c-4d0e-9f3c-2f8f6a1f6f0b")
 """Makes the UUIDs of aggregates that have none."""
-ZONE = "availability_zone"
-"""The metadata key that makes an aggregate a zone."""
 
 
 def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = None) -> Aggregate:
@@ -62,26 +62,26 @@ def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
 def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
     """Set these keys and remove those whose value is None.
 
-    Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones.
+    Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones or racks.
     """
     epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     before = get(tx, aggregate_id)
     merged = {**before.metadata, **changes}
     metadata = {key: value for key, value in merged.items() if value is not None}
     _check_zone({key: value for key, value in changes.items() if value is not None})
-    if metadata.get(ZONE) != before.availability_zone:
-        _refuse_second_zone(tx, aggregate_id, before.hosts, metadata.get(ZONE))
+    news = {key: value for key, value in metadata.items() if before.metadata.get(key) != value}
+    _refuse_second(tx, aggregate_id, before.hosts, news)
     statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
     tx.execute(statement, {"metadata": stored.dump(metadata)} | _now())
 
 
 def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
-    """Add a host. Raises NotFound, and Conflict if the host is in the aggregate already or would be in two zones."""
+    """Add a host. Raises NotFound, and Conflict if the host is in the aggregate already or would be in two zones or racks."""
     epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     if host in aggregate.hosts:
         raise errors.Conflict(f"Host '{host}' is in aggregate '{aggregate.name}' already")
-    _refuse_second_zone(tx, aggregate_id, (host,), aggregate.availability_zone)
+    _refuse_second(tx, aggregate_id, (host,), aggregate.metadata)
     what = f"Host '{host}' in aggregate '{aggregate.name}'"
     named.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
     _touch(tx, aggregate_id)
@@ -111,16 +111,18 @@ def _check_zone(metadata: Mapping[str, str]) -> None:
         raise errors.Invalid(f"{ZONE} {shown}: a zone has 1 to 255 printable characters, no outer blanks and no ':'")
 
 
-def _refuse_second_zone(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str], zone: str | None) -> None:
-    """Raise Conflict if a host would be in two zones. It may be in several aggregates of the same zone."""
-    if zone is None:
+def _refuse_second(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str], metadata: Mapping[str, str]) -> None:
+    """Raise Conflict if a host would be in two zones or racks. It may be in several aggregates of the same one."""
+    told = {key: metadata[key] for key in EXCLUSIVE if key in metadata}
+    if not told:
         return
     for other in list_all(tx):
         twice = sorted(set(other.hosts) & set(hosts))
-        if twice and other.id != aggregate_id and other.availability_zone not in (None, zone):
-            raise errors.Conflict(
-                f"Host '{twice[0]}' is in zone '{other.availability_zone}' already, through aggregate '{other.name}'"
-            )
+        for key, value in told.items():
+            if twice and other.id != aggregate_id and other.metadata.get(key, value) != value:
+                raise errors.Conflict(
+                    f"Host '{twice[0]}' is in {EXCLUSIVE[key]} '{other.metadata[key]}' already, through aggregate '{other.name}'"
+                )
 
 
 def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, list[str]]:

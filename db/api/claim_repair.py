@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import claims, group_slots, inventories, resources
+from db.api import claims, group_slots, inventories, mappings, resources
 from db.api.inventories import UsageChange
 from db.api.ledger import Stamp
 from db.api.tables import allocations, instance_mappings
@@ -16,6 +16,7 @@ from db.api.tables import group_slots as slot_table
 from db.api.tables import inventories as inventory_table
 from db.audit import claims as audit_claims
 from db.audit import groups
+from db.audit.pages import chunked
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
@@ -35,6 +36,7 @@ class Unclaimed(Object, frozen=True, kw_only=True):
     takes: Amounts
     selection: Selection
     group: ServerGroup | None
+    fault_domain: str | None = None
 
 
 # -- claims ----------------------------------------------------------------------------------------------------------------------
@@ -81,12 +83,12 @@ def restore(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
     if not dialect.insert_new(tx, allocations, [row]):
         return False
     if lost.group:
-        group_slots.lock_and_read(tx, [lost.group])
+        group_slots.lock(tx, {lost.group.uuid})
     inventories.lock(tx, [inventory])
     usage = UsageChange(takes.vcpus, takes.memory_mb, takes.disk_gb, 1, resources.pairs(takes.resources))
     inventories.add_usage(tx, stamp, {inventory: usage})
     if lost.group:
-        group_slots.move(tx, lost.group.uuid, uuid, place.host)
+        group_slots.move(tx, lost.group.uuid, uuid, place.host, lost.fault_domain)
     return True
 
 
@@ -162,7 +164,18 @@ def mend_slots(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
         if not slot.held:
             places[slot.instance_uuid, slot.group_uuid].append(slot.host)
         tx.execute(_DROP_STRAY, {"of_group": slot.group_uuid, "uuid": slot.instance_uuid})
-    for uuid, member in sorted(members.items()):
-        if places[uuid, member.group_uuid] != [member.host]:
-            group_slots.move(tx, member.group_uuid, uuid, member.host)
+    wrong = {uuid: member for uuid, member in members.items() if places[uuid, member.group_uuid] != [member.host]}
+    domains = _fault_domains(tx, sorted(wrong))
+    for uuid, member in sorted(wrong.items()):
+        group_slots.move(tx, member.group_uuid, uuid, member.host, domains.get(uuid))
     claims.free_slots(tx, sorted(groups.built(tx, uuids)))
+
+
+_BATCHES = sa.select(_M.instance_uuid, _M.batch_id).where(_M.instance_uuid.in_(dialect.uuids()))
+
+
+def _fault_domains(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, str | None]:
+    """The fault domains that the requests of these members ask for, as far as their specs are there."""
+    batches = {row.instance_uuid: row.batch_id for row in chunked(tx, _BATCHES, uuids)}
+    specs = mappings.specs(tx, set(batches.values()))
+    return {uuid: specs[batch].fault_domain for uuid, batch in batches.items() if batch in specs}

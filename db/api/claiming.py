@@ -60,6 +60,7 @@ class Ask(Object, frozen=True, kw_only=True):
 
     ``fences``: its instances in request order, each with the fence it is leased under.
     ``vcpus``, ``memory_mb`` (MiB), ``disk_gb`` (GiB), ``resources``: what each instance takes of its host.
+    ``fault_domain``: of the group.
     ``excluded_cells``, ``excluded_hosts``: where an old claim is replaced instead of adopted.
     """
 
@@ -69,6 +70,7 @@ class Ask(Object, frozen=True, kw_only=True):
     disk_gb: int
     resources: dict[str, int] = msgspec.field(default_factory=dict)
     group: ServerGroup | None = None
+    fault_domain: str | None = None
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
 
@@ -117,7 +119,9 @@ def claim(
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
-    slots = group_slots.lock_and_read(tx, [ask.group for ask in asks if ask.group is not None])
+    grouped = [(ask.group, ask.fault_domain) for ask in asks if ask.group is not None]
+    domains = [group for group, domain in grouped if domain is not None]
+    slots = group_slots.lock_and_read(tx, [group for group, _ in grouped], domains)
     wanted = planner.begin(log.rows, standings, slots)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
     # Nothing locks the epochs. The transaction that disables a cell also changes its hosts' rows, as a newer writer. So a claim
@@ -306,7 +310,13 @@ def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
     if ask.group is None:
         return
     for name, held in ((host, False), *((alternate, True) for alternate in placement.held)):
-        yield Slot(group_uuid=ask.group.uuid, instance_uuid=placement.instance_uuid, host=name, held=held)
+        yield Slot(
+            group_uuid=ask.group.uuid,
+            instance_uuid=placement.instance_uuid,
+            host=name,
+            held=held,
+            fault_domain=ask.fault_domain,
+        )
 
 
 def _remove(tx: ApiTransaction, fences: Mapping[str, int]) -> None:

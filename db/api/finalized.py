@@ -9,6 +9,8 @@ from db.sql import clock, dialect
 from db.sql.connection import Connection
 from objects.messages_version import V1_0, MessagesVersion, span_of
 
+NOT_FINALIZED = "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
+"""Why an older release, to which the deployment may go back, keeps something from being done."""
 _ROW = 1
 _READ = sa.select(finalized.c.messages)
 

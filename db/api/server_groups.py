@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import epochs
+from db.api import epochs, finalized
 from db.api.epochs import Epoch
 from db.api.tables import instance_mappings, request_specs, server_groups
 from db.sql import clock, dialect, named
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup
+from objects.messages_version import RACKS
 from objects.quota import UNLIMITED
 
 _C, _M, _S = server_groups.c, instance_mappings.c, request_specs.c
@@ -31,8 +32,10 @@ _SIZES = sa.select(_S.group_uuid, sa.func.count().label("size")).where(_OF_GROUP
 def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED) -> None:
     """Add a group; ``limit``: the most that its project may have. Creates at the same moment may exceed it by their number.
 
-    Raises Conflict if its uuid is taken, and OverQuota.
+    Raises Conflict if its uuid is taken or a scheduler may not know its rules, and OverQuota.
     """
+    if group.max_server_per_rack is not None and finalized.read(tx) < RACKS:
+        raise errors.Conflict(f"max_server_per_rack: {finalized.NOT_FINALIZED}")
     if limit != UNLIMITED and count(tx, group.project_id) >= limit:
         raise errors.OverQuota("Quota exceeded, too many server groups.")
     named.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")

@@ -101,6 +101,7 @@ server_groups = table(
     sa.Column("user_id", Name, nullable=False, default=""),
     sa.Column("policy", sa.String(32), nullable=False),
     sa.Column("max_server_per_host", sa.Integer, nullable=False, default=1),
+    sa.Column("max_server_per_rack", sa.Integer),  # NULL: racks do not matter
     sa.Column("created_at", Time, nullable=False, server_default=sa.text("0")),
     sa.Index("ix_server_groups_project_id", "project_id"),
 )
@@ -494,6 +495,7 @@ group_slots = table(
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("host", Name, primary_key=True),
     sa.Column("held", sa.Boolean, nullable=False, default=False),  # an alternate kept free until the build ends
+    sa.Column("fault_domain", Name),  # members of different ones are on different racks; NULL: of none
     sa.Index("ix_group_slots_instance_uuid", "instance_uuid"),
 )
 

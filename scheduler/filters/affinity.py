@@ -61,6 +61,40 @@ class ServerGroupAntiAffinityFilter(Filter):
         return Named(request.rows_with_members(table.rows_of, request.group.max_server_per_host), pass_alone=False)
 
 
+class ServerGroupRackFilter(Filter):
+    """Always runs. Limits the members of the group per rack, and keeps its fault domains on racks of their own.
+
+    Aggregates with the key ``rack`` say which rack a host is in. A host that is in none does not pass. ``max_server_per_rack``
+    limits the members. Members of different fault domains, which the hint ``fault_domain`` names, share no rack.
+    """
+
+    reason = "in no rack, or in one that other members of the server group close"
+    guards_host = True
+    on_demand = True
+    applies_when = ("group",)
+    reads = ("group", "scheduler_hints")
+
+    def passes(self, hosts: Hosts, request: Request) -> Mask | None:
+        if not request.spec.keeps_to_racks:
+            return None
+        passed: Mask = hosts.rack >= 0
+        if request.group is not None and request.group.max_server_per_rack is not None:
+            passed &= hosts.rack_members < request.group.max_server_per_rack
+        if request.spec.fault_domain is not None:
+            passed &= hosts.apart
+        return passed
+
+    def named(self, table: HostTable, request: Request) -> Named | None:
+        passed = self.passes(Hosts(table, request), request)
+        return None if passed is None else Named(np.flatnonzero(~passed), pass_alone=False)
+
+    def refusal(self, hosts: Hosts, request: Request) -> str:
+        """Tell missing racks from full ones."""
+        if not (hosts.rack >= 0).any():
+            return "in no rack: no aggregate of a host has the key rack"
+        return self.reason
+
+
 class SameHostFilter(Filter):
     """Passes hosts that have at least one of the named servers.
 

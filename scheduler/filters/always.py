@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from objects.move import MoveKind
+from scheduler.filters.affinity import ServerGroupRackFilter
 from scheduler.filters.base import Filter, Named
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
@@ -146,4 +147,4 @@ class ResourceClassFilter(Filter):
 def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
     """The filters that always run, whatever the configuration enables."""
     places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
-    return (*(place(settings) for place in places), ResourceClassFilter(settings))
+    return (*(place(settings) for place in places), ResourceClassFilter(settings), ServerGroupRackFilter(settings))

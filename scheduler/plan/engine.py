@@ -109,7 +109,7 @@ def take(table: HostTable, request: Request, row: int) -> None:
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:
-        request.members.add(table.hosts[row])
+        request.members.add(table.hosts[row], request.spec.fault_domain)
 
 
 def score(
@@ -151,8 +151,9 @@ class _Front:
     survey, ``count`` of them (and a few more) are enough, and each score level is computed once for all rows. This also holds for
     members of an anti-affinity group and of groups with soft policies.
 
-    Where hosts have several nodes, an instance of a group changes the scores of all nodes of its host. The first member of an
-    affinity group closes all other hosts. Then all rows are kept, and those of the host are scored again.
+    Where hosts have several nodes, an instance of a group changes the scores of all nodes of its host. If the group is limited per
+    rack, it may close the rack. The first member of an affinity group closes all other hosts. Then all rows are kept, and those of
+    the host or rack are scored again.
 
     With a cell-wide weigher, an instance changes all scores of its cell alike. The order then holds within each cell, so that many
     rows of each cell are kept.
@@ -160,7 +161,10 @@ class _Front:
 
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
         self._table, self._driver, self._request = table, driver, request
-        self._by_host = request.group is not None and (request.policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes)
+        self._by_rack = request.racks_limited
+        self._by_host = request.group is not None and (
+            request.policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes or self._by_rack
+        )
         self._founding = request.founding
         self._cell_wide = tuple(part for part in found.parts if part.weigher.cell_wide)
         self._parts = tuple(part for part in found.parts if not part.weigher.cell_wide)
@@ -214,8 +218,12 @@ class _Front:
             self._now[position] += self._by_cell[position]
 
     def _look_again_at_host(self, position: int) -> None:
-        host = self._table.hosts[self.rows[position]]
-        theirs = np.flatnonzero(np.isin(self.rows, self._table.rows_of[host.lower()]))
+        if self._by_rack:
+            racks = self._table.racks_of(self.rows)
+            theirs = np.flatnonzero(racks == racks[position])
+        else:
+            host = self._table.hosts[self.rows[position]]
+            theirs = np.flatnonzero(np.isin(self.rows, self._table.rows_of[host.lower()]))
         if self._founding:
             self._now[:] = -np.inf
             self._founding = False

@@ -165,6 +165,7 @@ class Job:
             disk_gb=self.takes.disk_gb,
             resources=self.takes.resources,
             group=self.spec.group,
+            fault_domain=self.spec.fault_domain,
             excluded_cells=self.spec.excluded_cells,
             excluded_hosts=self.spec.excluded_hosts,
         )

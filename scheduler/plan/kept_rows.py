@@ -73,7 +73,8 @@ class _Apart(NamedTuple):
     """What one request says of some rows, in its own words: hosts that it excludes, and those with members of its group.
 
     ``rows``: these, in order. ``passing``: those of them that pass, and their ``scores``, without noise. ``others``: what the
-    scores of all other rows gain. ``counts``: how many rows are refused where, as ``KeptRows.tallied`` says it.
+    scores of all other rows gain. ``counts``: how many rows are refused where, as ``KeptRows.tallied`` says it. ``silent``: the
+    positions of filters that the request does not use.
     """
 
     rows: Ints
@@ -82,6 +83,7 @@ class _Apart(NamedTuple):
     others: float
     counts: list[int]
     parts: tuple[WeigherScale, ...]
+    silent: frozenset[int]
 
 
 class KeptRows:
@@ -281,8 +283,9 @@ class KeptRows:
         """What it says for one request. None: it passes no host, or that needs a pass over the fleet."""
         counts = self._tallied(chain)
         named, weighing = self._apart(chain, request)
+        silent = frozenset(chain.own).difference([position for position, _, _ in named])
         if not named and not weighing:
-            return KeptSurvey(self, chain, request, seed, _Apart(_NO_ROWS, _NO_ROWS, _NO_SCORES, 0.0, counts, ()))
+            return KeptSurvey(self, chain, request, seed, _Apart(_NO_ROWS, _NO_ROWS, _NO_SCORES, 0.0, counts, (), silent))
         concerned = [rows for _, rows, _ in named] + [rows for _, rows in weighing]
         rows = concerned[0] if len(concerned) == 1 else np.unique(np.concatenate(concerned))
         by_number: Ints = np.array(counts, np.int64)
@@ -307,8 +310,9 @@ class KeptRows:
         if pass_alone:
             hosts = Hosts(self.table, request, passing)
             scores, parts = weighed(chain.weighers, hosts, request, None)
-            return FleetSurvey(hosts, None, scores, parts, self.counts(chain, counts), seed)
-        return self._with_scores(chain, request, seed, _Apart(rows, passing, _NO_SCORES, 0.0, counts, ()), weighing, others)
+            return FleetSurvey(hosts, None, scores, parts, self.counts(chain, counts, silent), seed)
+        apart = _Apart(rows, passing, _NO_SCORES, 0.0, counts, (), silent)
+        return self._with_scores(chain, request, seed, apart, weighing, others)
 
     def _with_scores(
         self, chain: Chain, request: Request, seed: int | None, apart: _Apart, weighing: list[tuple[Weigher, Ints]], others: int
@@ -359,14 +363,14 @@ class KeptRows:
             by_number[position + _FIRST_FILTER] = count
         return by_number
 
-    def counts(self, chain: Chain, by_number: list[int]) -> tuple[FilterCount, ...]:
-        """How many hosts each filter left, as a pass over the fleet counts them."""
+    def counts(self, chain: Chain, by_number: list[int], unused: frozenset[int]) -> tuple[FilterCount, ...]:
+        """How many hosts each filter left, as a pass over the fleet counts them. ``unused``: filters with no answer."""
         reported = self._size - by_number[_UNREPORTED]
         left = reported - by_number[_UNMAPPED]
         found: list[FilterCount] = []
         if left < reported:
             found.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
-        silent = {position for position, answers in zip(chain.shared, self._answering or (), strict=True) if not answers}
+        silent = unused | {position for position, answers in zip(chain.shared, self._answering or (), strict=True) if not answers}
         for position, one in enumerate(chain.at_once):
             if position not in silent or not one.on_demand:
                 refused = by_number[position + _FIRST_FILTER]
@@ -459,7 +463,7 @@ class KeptSurvey(Survey):
     @property
     def counts(self) -> tuple[FilterCount, ...]:
         if self._counts is None:
-            self._counts = self._rows.counts(self._chain, self._apart.counts)
+            self._counts = self._rows.counts(self._chain, self._apart.counts, self._apart.silent)
         return self._counts
 
     def recount(self, counts: tuple[FilterCount, ...]) -> None:

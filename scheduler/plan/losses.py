@@ -45,6 +45,10 @@ def rows_of(table: HostTable, lost: Loss) -> Ints:
         return np.array(table.rows_of.get(lost.name.lower(), ()), np.int64)
     if lost.kind is LossKind.CELL:
         return np.flatnonzero(table.home[: table.size] == table.cell_number(lost.name))
+    if lost.kind is LossKind.RACK:
+        names = table.aggregates.racks.names
+        rack = names.index(lost.name) if lost.name in names else len(names)
+        return np.flatnonzero((table.racks_of(slice(table.size)) == rack) & (table.home[: table.size] >= 0))
     return np.flatnonzero((table.zone[: table.size] == table.zone_number(lost.name)) & (table.home[: table.size] >= 0))
 
 

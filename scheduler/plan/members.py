@@ -34,8 +34,10 @@ class Members:
         placed = [slot for slot in slots if not slot.held] if held else slots
         self._placed = Counter(map(str.lower, [slot.host for slot in placed]))
         self._held = Counter(map(str.lower, [slot.host for slot in held]))
+        self._in_domains = Counter((slot.fault_domain, slot.host.lower()) for slot in slots if slot.fault_domain is not None)
         self._own_placed: Counter[str] = Counter()
         self._own_held: Counter[str] = Counter()
+        self._own_in_domains: Counter[tuple[str, str]] = Counter()
         self.moving = len([slot for slot in slots if slot.moving])
         self._changes = [0]  # how often members were added; shared with the views
         self._column: _Column | None = None
@@ -47,7 +49,10 @@ class Members:
         """
         view = Members()
         view._placed, view._held, view._changes, view.moving = self._placed, self._held, self._changes, self.moving
+        view._in_domains = self._in_domains
         for slot in own:
+            if slot.fault_domain is not None:
+                view._own_in_domains[slot.fault_domain, slot.host.lower()] += 1
             (view._own_held if slot.held else view._own_placed)[slot.host.lower()] += 1
             view.moving -= slot.moving
         return view
@@ -55,16 +60,20 @@ class Members:
     def copy(self) -> Members:
         """An independent copy of the counts."""
         other = Members()
-        other._placed, other._held = self._placed.copy(), self._held.copy()
+        other._placed, other._held, other._in_domains = self._placed.copy(), self._held.copy(), self._in_domains.copy()
         other._own_placed, other._own_held, other.moving = self._own_placed, self._own_held, self.moving
+        other._own_in_domains = self._own_in_domains
         return other
 
     def restore(self, other: Members) -> None:
         """Set the counts back to ``other``, a copy made before. This also changes the views that share these counts."""
         self._changes[0] += 1
-        for mine, before in ((self._placed, other._placed), (self._held, other._held)):
-            mine.clear()
-            mine.update(before)
+        self._placed.clear()
+        self._placed.update(other._placed)
+        self._held.clear()
+        self._held.update(other._held)
+        self._in_domains.clear()
+        self._in_domains.update(other._in_domains)
 
     def counts(self, *, with_held: bool) -> dict[str, int]:
         """Members per host name in lower case; hosts without members are absent."""
@@ -112,8 +121,14 @@ class Members:
             column.counts[list(column.rows_of.get(host, ()))] += 1
             column.changes += 1
 
-    def add(self, host: str) -> None:
+    def of_other_domains(self, fault_domain: str) -> set[str]:
+        """The hosts, in lower case, of members of other fault domains. Members of none are of no other."""
+        return {host for (domain, host), count in (self._in_domains - self._own_in_domains).items() if domain != fault_domain}
+
+    def add(self, host: str, fault_domain: str | None = None) -> None:
         self._one_more(host.lower(), held=False)
+        if fault_domain is not None:
+            self._in_domains[fault_domain, host.lower()] += 1
 
     def hold(self, host: str) -> None:
         """Count a slot that is held on the host, because the host is an alternate of a member."""

@@ -356,7 +356,7 @@ class _Replay:
             return 0
         kept = {(host, node) for host, node, _ in self._names}
         known = next((number for number, each in enumerate(self._placed) if (each.host, each.node) not in kept), count)
-        if set(basis.raws) - {STRIPE}:
+        if set(basis.raws) - {STRIPE} or self._request.racks_limited:  # racks are not kept
             known = min(known, 1)
         subset = max(self._driver.subset, self._then_subset)
         if subset > 1 and self._passing > basis.top:

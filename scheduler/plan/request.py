@@ -86,6 +86,11 @@ class Request:
         return self.policy is GroupPolicy.AFFINITY and not self.members.counts(with_held=False)
 
     @property
+    def racks_limited(self) -> bool:
+        """Whether its group limits the members per rack."""
+        return self.spec.group is not None and self.spec.group.max_server_per_rack is not None
+
+    @property
     def split(self) -> bool:
         """Whether members of its affinity group are on several hosts because some of them are moving."""
         return self.policy is GroupPolicy.AFFINITY and self.members.moving > 0 and len(self.members.counts(with_held=False)) > 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from bisect import bisect_left
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import chain
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from objects.aggregate import Aggregate
+from objects.aggregate import RACK, Aggregate
 from objects.stats import MAX_EXACT_FLOAT
 from scheduler.table.arrays import Floats, Ints, Mask
 
@@ -40,6 +41,13 @@ class Metadatum(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Metadatum:
         return cls(text, frozenset(word.strip() for word in text.split(",")))
+
+
+class Racks(NamedTuple):
+    """``names``: of all racks, by number. ``of``: the rack of each combination; -1: it is in none, or in several."""
+
+    names: tuple[str, ...]
+    of: Ints
 
 
 class _Combinations:
@@ -102,6 +110,7 @@ class Aggregates:
         self.meaning: object = before.meaning if before is not None and follows and self._says_what(before) else object()
         self.lowering = not self.keys.isdisjoint(RATIOS.values())
         self._least: dict[str, Floats] = {}
+        self._racks: Racks | None = None
         self._answers: OrderedDict[Hashable, Mask] = OrderedDict()
 
     def _start(self, known: Mapping[int, Aggregate], before: Aggregates | None) -> None:
@@ -204,6 +213,20 @@ class Aggregates:
         least = self._least[key]
         found: Floats = np.where(np.isnan(least), default, least)
         return found
+
+    @property
+    def racks(self) -> Racks:
+        """The racks that the aggregates make."""
+        if self._racks is None:
+            by_slot = self._by_key.get(RACK, [])
+            names = sorted({value.text for _, value in by_slot})
+            numbers = np.full(self._slot_count, np.nan)
+            for slot, value in by_slot:
+                numbers[slot] = bisect_left(names, value.text)
+            members, starts = numbers[self._combinations.members], self._combinations.starts
+            lowest, highest = np.fmin.reduceat(members, starts), np.fmax.reduceat(members, starts)
+            self._racks = Racks(tuple(names), np.where(lowest == highest, lowest, -1).astype(np.int64))
+        return self._racks
 
     def starting(self, prefix: str, *, with_hosts: bool = True) -> list[str]:
         """The keys that begin with ``prefix``. ``with_hosts``: only those of aggregates that have hosts."""

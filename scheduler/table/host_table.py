@@ -524,6 +524,11 @@ class HostTable(TentativeClaims):
         self.zone[row] = self._topology.zone(host)
         self.aggregation[row] = self.aggregates.of(host)
 
+    def racks_of(self, rows: Ints | slice) -> Ints:
+        """The racks of these rows by number; -1: in none, or in several."""
+        racks: Ints = self.aggregates.racks.of[self.aggregation[rows]]
+        return racks
+
     @property
     def aggregates(self) -> Aggregates:
         return self._topology.layout.aggregates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -265,6 +265,39 @@ class Hosts:
     @property
     def zone(self) -> Ints:
         return self._pick(self.table.zone)
+
+    @property
+    def rack(self) -> Ints:
+        """The number of the rack of each; -1: it is in none, or in several."""
+        return self.table.racks_of(self._index)
+
+    @property
+    def rack_members(self) -> Ints:
+        """How many members of the request's group are in the rack of each; 0 for those that are in none."""
+        with_held = not self.request.yielding
+        counts = self.request.members.counts(with_held=with_held)
+        racks = self._racks_of(counts)
+        by_rack = np.bincount(racks, list(counts.values()), len(self.table.aggregates.racks.names) + 1)
+        by_rack[-1] = 0
+        found: Ints = by_rack.astype(np.int64)[self.rack]
+        return found + self.more
+
+    @property
+    def apart(self) -> Mask:
+        """Which of them are in racks without members of other fault domains of the group."""
+        racks = self._racks_of(self.request.members.of_other_domains(self.request.spec.fault_domain or ""))
+        free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
+        free[racks] = False
+        free[-1] = True
+        found: Mask = free[self.rack]
+        return found
+
+    def _racks_of(self, hosts: Collection[str]) -> Ints:
+        """The racks of hosts that are named in lower case. All nodes of a host are in one."""
+        rows_of, last = self.table.rows_of, len(self.table.aggregates.racks.names)
+        rows = np.fromiter((rows_of.get(host, (-1,))[0] for host in hosts), np.int64, len(hosts))
+        racks = self.table.racks_of(rows)
+        return np.where((rows < 0) | (racks < 0), last, racks)
 
     @property
     def heard_at(self) -> Floats:

@@ -90,6 +90,14 @@ def group(policy: GroupPolicy, most: int = 1) -> ServerGroup:
     return ServerGroup(uuid=str(uuid.uuid4()), name="g", project_id="p", policy=policy, max_server_per_host=most)
 
 
+def racks(**hosts: Sequence[str]) -> list[Aggregate]:
+    """An aggregate for each rack, with its hosts."""
+    return [
+        Aggregate(id=number, name=f"rack {name}", hosts=tuple(theirs), metadata={"rack": name})
+        for number, (name, theirs) in enumerate(hosts.items(), 1)
+    ]
+
+
 def cells(*states: CellState) -> list[CellMapping]:
     """One enabled cell per entry of CELLS, or in the states given."""
     chosen = states or (CellState.ENABLED,) * len(CELLS)
@@ -186,11 +194,15 @@ class Site:
         return cls(database, nodes)
 
     def scheduler(
-        self, settings: SchedulerSettings = QUICK, zones: dict[str, str] | None = None, states: Sequence[CellState] = ()
+        self,
+        settings: SchedulerSettings = QUICK,
+        zones: dict[str, str] | None = None,
+        states: Sequence[CellState] = (),
+        aggregates: Sequence[Aggregate] = (),
     ) -> SchedulerManager:
         """One more scheduler process, with a table of its own that has just been read. ``states``: of the cells."""
         made, cursor = HostTable(settings.default_availability_zone), Cursor()
-        made.set_topology(cells(*states), self.homes, zones or {})
+        made.set_topology(cells(*states), self.homes, zones or {}, aggregates)
         for row in self.database.read(claims.read_all):
             made.set_inventory(row, now=0.0)
             cursor.advance([row])
@@ -294,8 +306,7 @@ def _drop_requests(tx: Connection, uuids: Sequence[str]) -> None:
 
 def _ensure_group(tx: Connection, made: ServerGroup) -> None:
     if tx.execute(sa.select(server_groups.c.uuid).where(server_groups.c.uuid == made.uuid)).first() is None:
-        row = {"uuid": made.uuid, "name": made.uuid, "project_id": made.project_id, "user_id": "u", "policy": made.policy}
-        tx.execute(sa.insert(server_groups), row | {"max_server_per_host": made.max_server_per_host})
+        tx.execute(sa.insert(server_groups), msgspec.structs.asdict(made))
 
 
 def _claimed(tx: Connection) -> dict[str, str]:
@@ -307,7 +318,7 @@ def _claimed(tx: Connection) -> dict[str, str]:
 
 def _slots(tx: Connection) -> list[Slot]:
     rows = tx.execute(sa.select(group_slots).order_by(group_slots.c.instance_uuid, group_slots.c.held, group_slots.c.host))
-    return [Slot(group_uuid=r.group_uuid, instance_uuid=r.instance_uuid, host=r.host, held=bool(r.held)) for r in rows]
+    return [Slot(**row) for row in rows.mappings()]
 
 
 def _decisions(tx: Connection) -> list[Decision]:

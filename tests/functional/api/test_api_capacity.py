@@ -157,6 +157,17 @@ def test_zones_and_cells_can_be_lost(front: Front) -> None:
     assert (cell["loss"]["hosts"], cell["loss"]["placed"], cell["flavors"][0]["servers"]) == (3, 0, 0)
 
 
+def test_racks_can_be_lost(front: Front) -> None:
+    for rack, hosts in (("r1", ("h1", "h2")), ("r2", ("h3",))):
+        made = front.database.write(aggregates.create, f"rack {rack}", {"rack": rack})
+        for host in hosts:
+            front.database.write(aggregates.add_host, made.id, host)
+    boot(front, "web", "h1")
+    found = told(front, "flavor=big&lost_rack=r1")
+    assert found["loss"] == {"hosts": 2, "servers": 1, "placed": 1, "stranded": []}
+    assert found["flavors"][0]["servers"] == 1
+
+
 def test_groups_and_zones_of_displaced_servers_hold(front: Front) -> None:
     apart = fleet.group(GroupPolicy.ANTI_AFFINITY).__replace__(project_id="admin")
     together = fleet.group(GroupPolicy.AFFINITY).__replace__(project_id="admin")
@@ -174,6 +185,7 @@ def test_groups_and_zones_of_displaced_servers_hold(front: Front) -> None:
     ("query", "words"),
     [
         ("lost_zone=nowhere", "lost_zone: zone 'nowhere' could not be found"),
+        ("lost_rack=nowhere", "lost_rack: rack 'nowhere' could not be found"),
         ("lost_host=h9", "lost_host: Compute host h9 could not be found"),
         ("lost_cell=nowhere", "lost_cell: there is no cell 'nowhere'"),
         ("lost_cell=cell1&lost_host=h1", "give one of them"),

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from api.microversions import MAXIMUM, Version, text
 from api.opts import ApiSettings
 from db import online
-from db.api.tables import request_specs, server_groups
+from db.api.tables import finalized, request_specs, server_groups
 from db.cell import instances
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.databases import SERVERS
@@ -89,6 +89,33 @@ def test_a_group_is_created_listed_shown_and_deleted(front: Front) -> None:
     assert ids(front) == []
 
 
+def test_a_group_may_limit_its_members_per_rack(front: Front) -> None:
+    group = create(front, rules={"max_server_per_rack": "2"}).json["server_group"]
+    assert group["rules"] == {"max_server_per_rack": 2}
+    assert front.get(f"{PATH}/{group['id']}", READER).json["server_group"]["rules"] == {"max_server_per_rack": 2}
+    assert boot(front, group["id"]).status_code == 202
+    front.database.write(lambda tx: tx.execute(sa.delete(finalized)))
+    assert refusal(create(front, rules={"max_server_per_rack": 2}), 409).startswith("max_server_per_rack: the upgrade")
+    assert create(front, rules={"max_server_per_host": 2}).status_code == 200
+
+
+def test_fault_domains_are_of_groups(front: Front) -> None:
+    group, together = made(front, policy="soft-anti-affinity"), made(front, policy="affinity")
+
+    def boot_in(domain: Any, of: str | None = group) -> falcon.testing.Result:
+        given = {"fault_domain": domain} | ({} if of is None else {"group": of})
+        server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
+        return front.post({"server": server, "os:scheduler_hints": given}, TENANT)
+
+    assert boot_in("1").status_code == 202
+    assert "os:scheduler_hints.fault_domain: is of a server group" in refusal(boot_in("1", None), 400)
+    assert "a group with the policy affinity runs on one host" in refusal(boot_in("1", together), 400)
+    for bad in ("", "x" * 256, "a\n", ["1", "2"]):
+        assert "fault_domain" in refusal(boot_in(bad), 400)
+    front.database.write(lambda tx: tx.execute(sa.delete(finalized)))
+    assert "os:scheduler_hints.fault_domain: the upgrade of this deployment" in refusal(boot_in("1"), 409)
+
+
 @pytest.mark.parametrize(
     ("version", "fields"),
     [
@@ -137,6 +164,8 @@ def test_soft_policies_came_with_2_15(front: Front) -> None:
         {"rules": {"max_server_per_host": "0"}},
         {"rules": {"max_server_per_host": 2**31}},
         {"rules": {"max_server_per_host": True}},
+        {"rules": {"max_server_per_rack": 0}},
+        {"policy": "soft-anti-affinity", "rules": {"max_server_per_rack": 2}},
         {"rules": {"x": 1}},
         {"rules": []},
         {"policy": "affinity", "rules": {"max_server_per_host": 2}},

@@ -170,6 +170,11 @@ def test_group_from_creation_to_deletion(shell: Shell) -> None:
     assert {row["UUID"] for row in shell.json("group list")} == {created["uuid"], other["uuid"]}
     assert [row["Project"] for row in shell.json("group list --project p2")] == ["p2"]
     assert "Several server groups are named 'web'" in shell.refused("group delete web")
+    racked = shell.json("group create db --policy anti-affinity --project p1 --max-server-per-rack 3")
+    assert (racked["max_server_per_host"], racked["max_server_per_rack"]) == (1, 3)
+    text = "--max-server-per-rack goes with the policy anti-affinity only"
+    assert text in shell.refused("group create db --policy affinity --project p1 --max-server-per-rack 3")
+    shell.done("group delete db")
     renamed = shell.json("group set web --project p2 --name front")
     assert renamed == {**other, "name": "front"}
     assert shell.json("group show front") == renamed

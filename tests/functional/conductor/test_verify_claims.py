@@ -6,6 +6,7 @@ import time
 import uuid as uuids
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -13,7 +14,7 @@ from conductor.audit import claims, feeds, guests, hosts, late, quota, secrets, 
 from db import secrets as kept
 from db.api import claim_repair, events, host_mappings, server_groups
 from db.api import claims as ledger
-from db.api.tables import allocations, feed_cursors, group_slots, inventories, quotas
+from db.api.tables import allocations, feed_cursors, group_slots, instance_mappings, inventories, quotas, request_specs
 from db.api.tables import host_mappings as host_table
 from db.cell import compute_nodes, instances, services
 from db.cell.tables import build_secrets
@@ -22,11 +23,12 @@ from db.cell.tables import compute_nodes as node_table
 from db.cell.tables import instances as instance_table
 from db.cell.tables import services as service_table
 from db.sql.connection import ApiTransaction
-from objects import lifecycle
+from objects import lifecycle, stored
 from objects.cell import HostMapping
 from objects.group import GroupPolicy, ServerGroup
 from objects.instance import Instance, State
 from objects.process import AGENT_BINARY
+from objects.spec import RequestSpec
 from tests.support import applying, fleet
 from tests.support.auditing import LONG_AGO, Auditor, Ground, away, flat
 from tests.support.ground import USUAL
@@ -206,6 +208,19 @@ class TestGroups:
         site.api(sa.delete(group_slots).where(group_slots.c.instance_uuid == uuid))
         repaired(site, slots.MISSING, uuid)
         assert self.slots(site, uuid) == [(host, False)]
+
+    def test_a_slot_that_is_made_again_has_its_fault_domain(self, site: Ground) -> None:
+        uuid, _, _ = self.member(site)
+        [mapping] = site.read(sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
+        of_batch = request_specs.c.batch_id == mapping["batch_id"]
+        [row] = site.read(sa.select(request_specs).where(of_batch))
+        spec = msgspec.structs.replace(stored.load(row["spec"], RequestSpec), scheduler_hints={"fault_domain": ("east",)})
+        site.api(sa.update(request_specs).where(of_batch).values(spec=stored.dump(spec)))
+        for statement in (sa.delete(group_slots), sa.update(group_slots).values(host="a9")):
+            site.api(statement.where(group_slots.c.instance_uuid == uuid))
+            assert site.auditor.repair() == []
+            found = site.read(sa.select(group_slots).where(group_slots.c.instance_uuid == uuid))
+            assert [row["fault_domain"] for row in found] == ["east"]
 
     def test_a_slot_held_for_a_build_that_is_over_is_freed(self, site: Ground) -> None:
         uuid, group, host = self.member(site)

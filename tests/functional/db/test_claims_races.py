@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pytest
 
 from db.api import claims
@@ -106,6 +107,31 @@ def test_members_of_an_anti_affinity_group_never_meet(make_site: Callable[..., S
     assert len(members) == len(set(members)) == len(site.claimed())
     assert sorted(members) == sorted(site.claimed().values())
     assert len(members) >= 11  # two singles or a pair more would not have been refused
+
+
+def test_a_rack_never_has_more_members_than_the_group_allows(make_site: Callable[..., Site]) -> None:
+    site = make_site(12)
+    racks = fleet.racks(**{f"r{n}": [f"h{host}" for host in range(n, 12, 4)] for n in range(4)})
+    group = msgspec.structs.replace(fleet.group(GroupPolicy.ANTI_AFFINITY), max_server_per_rack=2)
+    asked = [site.leased(fleet.spec(group=group), 1 + n % 2) for n in range(8)]  # 12 members for 8 places
+    ask_all([site.scheduler(aggregates=racks), site.scheduler(aggregates=racks)], asked)
+    members = [slot.host for slot in site.slots()]
+    assert len(members) == len(set(members)) == len(site.claimed()) >= 7
+    assert max(Counter(int(host[1:]) % 4 for host in members).values()) == 2
+
+
+def test_members_of_different_fault_domains_never_share_a_rack(make_site: Callable[..., Site]) -> None:
+    site = make_site(12)
+    racks = fleet.racks(**{f"r{n}": [f"h{host}" for host in range(n, 12, 4)] for n in range(4)})
+    group = fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)
+    asked = [site.leased(fleet.spec(group=group, scheduler_hints={"fault_domain": (str(n % 3),)}), 2) for n in range(15)]
+    answers = ask_all([site.scheduler(aggregates=racks), site.scheduler(aggregates=racks)], asked)
+    domains: dict[int, set[str | None]] = {}
+    for slot in site.slots():
+        domains.setdefault(int(slot.host[1:]) % 4, set()).add(slot.fault_domain)
+    assert all(len(found) == 1 for found in domains.values())
+    assert len(domains) == 4, "every rack is used"
+    assert refusals(answers) == 5 * (3 - len(set.union(*domains.values()))), "only a domain that came too late is refused"
 
 
 def test_members_of_an_affinity_group_all_meet(make_site: Callable[..., Site]) -> None:

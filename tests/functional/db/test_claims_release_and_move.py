@@ -127,6 +127,16 @@ def test_a_moved_member_is_where_it_is_in_its_group_too(site: Site) -> None:
     assert [(slot.host, slot.held) for slot in site.slots()] == [("h9", False), (held[1], True)]
 
 
+def test_a_moved_member_stays_in_its_fault_domain(site: Site) -> None:
+    racks = fleet.racks(a=list(site.homes))
+    asked = fleet.spec(group=fleet.group(GroupPolicy.SOFT_AFFINITY), scheduler_hints={"fault_domain": ("east",)})
+    [[selection]] = site.boot(site.scheduler(aggregates=racks), asked)
+    [uuid] = site.claimed()
+    assert [(slot.host, slot.fault_domain) for slot in site.slots()] == [(selection.host, "east")]
+    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host="h9", node="h9")])
+    assert [(slot.host, slot.fault_domain) for slot in site.slots()] == [("h9", "east")]
+
+
 class TestInventory:
     def test_capacity_is_the_total_less_what_is_reserved_times_the_ratio(self, site: Site) -> None:
         changes = {"vcpus": 8, "cpu_allocation_ratio": 4.0, "reserved_memory_mb": 512, "reserved_disk_gb": 10}

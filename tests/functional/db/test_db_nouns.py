@@ -244,6 +244,19 @@ def test_aggregate_gathers_hosts_and_metadata(database: Database) -> None:
     assert database.read(aggregates.list_all) == [expected]
 
 
+def test_a_host_is_in_one_rack(database: Database) -> None:
+    first = database.write(aggregates.create, "row 1", {"rack": "r1"})
+    second = database.write(aggregates.create, "row 2", {"rack": "r2"})
+    database.write(aggregates.add_host, first.id, "h1")
+    text = "Host 'h1' is in rack 'r1' already, through aggregate 'row 1'"
+    refuses(errors.Conflict, text, database.write, aggregates.add_host, second.id, "h1")
+    database.write(aggregates.set_metadata, second.id, {"rack": None})
+    database.write(aggregates.add_host, second.id, "h1")
+    refuses(errors.Conflict, text, database.write, aggregates.set_metadata, second.id, {"rack": "r2"})
+    database.write(aggregates.set_metadata, second.id, {"rack": "r1", "ssd": "true"})
+    assert database.read(aggregates.get, second.id).rack == "r1"
+
+
 def test_aggregate_name_is_unique(database: Database) -> None:
     database.write(aggregates.create, "ssd")
     other = database.write(aggregates.create, "hdd")

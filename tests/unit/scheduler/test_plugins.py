@@ -41,7 +41,7 @@ def test_a_filter_named_twice_is_refused() -> None:
 def test_filters_are_asked_in_configured_order_after_what_the_request_demands() -> None:
     driver = fleet.driver(enabled_filters=("DiskFilter", "ComputeFilter"))
     places = ["ForceHosts", "RequestedDestination", "RequestedCell", "SourceHost", "IgnoreHosts", "ExcludedCells"]
-    always = [*places, "ExcludedHosts", "ResourceClassFilter"]
+    always = [*places, "ExcludedHosts", "ResourceClassFilter", "ServerGroupRackFilter"]
     assert [one.name for one in driver.filters] == [*always, "DiskFilter", "ComputeFilter"]
 
 
