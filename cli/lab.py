@@ -128,10 +128,11 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("trace", metavar="TRACE", help="CSV of servers, of a format in docs/lab.md")
     parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV of hosts")
+    parser.add_argument("--racks", metavar="FILE", help="CSV of host_id and rack_id, if the fleet does not say it")
     parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
     text = "replays at a time (default: one for each processor)"
     parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
-    text = "leave out what the trace or fleet has and a replay does not know; may be repeated"
+    text = "leave out NUMA nodes, which a replay does not know, or fault domains; may be repeated"
     parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
 
 
@@ -142,6 +143,7 @@ def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question
     return Question(
         trace=parsed_args.trace,
         fleet=parsed_args.fleet,
+        racks=parsed_args.racks,
         ignored=tuple(sorted(set(parsed_args.ignored))),
         seed=parsed_args.seed,
         folder=folder,

@@ -31,13 +31,14 @@ Progress = Callable[[int, int], None]
 
 
 class Question(Object, frozen=True, kw_only=True):
-    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept.
+    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept. ``racks``: a file of them.
 
     ``begins``, ``until``: of the window, in seconds; None: those of the trace. Servers from before it are placed too.
     """
 
     trace: str
     fleet: str
+    racks: str | None = None
     ignored: tuple[str, ...] = ()
     seed: int = 0
     folder: str | None = None
@@ -47,7 +48,11 @@ class Question(Object, frozen=True, kw_only=True):
     def open(self) -> tuple[Trace, list[FleetHost]]:
         """The trace and the fleet. Raises Invalid if they cannot be read."""
         trace = open_trace(Path(self.trace), self.ignored).within(self.begins, self.until)
-        return trace, read_fleet(Path(self.fleet), self.ignored)
+        return trace, self.read_fleet()
+
+    def read_fleet(self) -> list[FleetHost]:
+        """The fleet alone. Raises Invalid if it cannot be read."""
+        return read_fleet(Path(self.fleet), self.ignored, None if self.racks is None else Path(self.racks))
 
 
 class Policy(Object, frozen=True, kw_only=True):
@@ -149,8 +154,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def _task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
     """Raises Conflict if the folder holds a replay of something else under this name."""
-    files = (_hash_of(Path(question.trace)), _hash_of(Path(question.fleet)))
-    plain = msgspec.structs.replace(question, trace="", fleet="", folder=None)
+    files = [_hash_of(Path(name)) for name in (question.trace, question.fleet, question.racks) if name is not None]
+    plain = msgspec.structs.replace(question, trace="", fleet="", racks=None, folder=None)
     fingerprint = hashlib.sha256(stored.dump((files, plain, policy.settings, VERSION)).encode()).hexdigest()
     state = None
     if question.folder is not None:

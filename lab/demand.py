@@ -13,7 +13,7 @@ At least so many servers are refused as are needed to fill the gap at its widest
 Servers that are larger than every host are lost for certain. They count whole, and are no part of the volume.
 
 Members of an affinity group that outlive the trace run together at its end, on one host. So at least those are refused that are
-left when the smallest members fill the largest host.
+left when the smallest members fill the host that takes the most of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from lab.figures import Demand, LowerBound
 from lab.fleet import FleetHost
-from lab.trace import DAY_S, Arrival, Trace
+from lab.trace import DAY_S, FAULT_DOMAINS, Arrival, Trace
 from objects import errors
 from objects.group import GroupPolicy
 
@@ -132,7 +132,7 @@ class _Hosts:
     def __init__(self, fleet: Sequence[FleetHost]) -> None:
         self._sizes = {(host.vcpus, host.memory_mb, host.disk_gb) for host in fleet}
         self._takes: dict[tuple[int, int, int], bool] = {}
-        self.largest = max(host.vcpus for host in fleet), max(host.memory_mb for host in fleet)
+        self._largest = _not_dominated((host.vcpus, host.memory_mb) for host in fleet)
 
     def take(self, arrival: Arrival) -> bool:
         """Whether some host that is empty takes the server."""
@@ -144,7 +144,17 @@ class _Hosts:
     def refused_of(self, members: Iterable[Size]) -> int:
         """How many of these servers must be refused if all are to run on one host, at least."""
         sizes = list(members)
-        return max(len(sizes) - _most(sorted(size[of] for size in sizes), self.largest[of]) for of in (0, 1))
+        vcpus, memory_mb = (sorted(size[of] for size in sizes) for of in (0, 1))
+        return len(sizes) - max(min(_most(vcpus, host[0]), _most(memory_mb, host[1])) for host in self._largest)
+
+
+def _not_dominated(sizes: Iterable[Size]) -> list[Size]:
+    """Those of these sizes of which no other has as much or more of both."""
+    found: list[Size] = []
+    for size in sorted(set(sizes), reverse=True):
+        if not found or size[1] > found[-1][1]:
+            found.append(size)
+    return found
 
 
 def _most(amounts: Iterable[int], room: int) -> int:
@@ -165,7 +175,13 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
     ends: list[tuple[float, Size, bool]] = []
     together: defaultdict[str, list[Size]] = defaultdict(list)
     servers = hopeless_servers = 0
+    has_racks = any(host.rack is not None for host in fleet)
     for arrival in trace.arrivals():
+        if arrival.fault_domain is not None and not has_racks:
+            raise errors.Invalid(
+                f"{trace.path}, line {arrival.line}: asks for a fault domain, and no host of the fleet is in a rack; "
+                f"give --racks, or --ignore {FAULT_DOMAINS} to leave that out"
+            )
         while ends and ends[0][0] <= arrival.start:
             end, size, hopeless = heapq.heappop(ends)
             volume.advance(end)

@@ -10,14 +10,16 @@ from lab.trace import MIB_PER_GIB, NUMA, check_columns, header_of, lines_of, who
 from objects import errors
 
 NEEDED = ("vcpus", "memory_mb")
-OPTIONAL = ("host", "count", "disk_gb", "cell", "zone")
+OPTIONAL = ("host", "count", "disk_gb", "cell", "zone", "rack")
 HUAWEI = ("CPU1", "RAM1", "CPU2", "RAM2")
+RACKS = ("host_id", "rack_id")
+"""Columns of a file that says which rack each host is in."""
 HOSTS_LIMIT = 1_000_000
 """Maximum number of hosts of a fleet."""
 
 
 class FleetHost(NamedTuple):
-    """A host, with what servers may claim of it: less what is reserved, with allocation ratios."""
+    """A host, with what servers may claim of it: less what is reserved, with allocation ratios. ``rack`` None: in no rack."""
 
     name: str
     vcpus: int
@@ -25,10 +27,39 @@ class FleetHost(NamedTuple):
     disk_gb: int = 0
     cell: str = "cell"
     zone: str | None = None
+    rack: str | None = None
 
 
-def read_fleet(path: Path, ignored: Collection[str] = ()) -> list[FleetHost]:
-    """All hosts of a file. Raises Invalid, with the line, for a file of another shape, and if a host is named twice."""
+def read_fleet(path: Path, ignored: Collection[str] = (), racks: Path | None = None) -> list[FleetHost]:
+    """All hosts of a file. Raises Invalid, with the line, for a file of another shape, and if a host is named twice.
+
+    ``racks``: a file with the racks of hosts. It may name other hosts, too.
+    """
+    hosts = _hosts(path, ignored)
+    if racks is None:
+        return hosts
+    rack_of = _racks(racks)
+    placed = [host._replace(rack=rack_of.get(host.name.lower(), host.rack)) for host in hosts]
+    if not any(host.name.lower() in rack_of for host in hosts):
+        raise errors.Invalid(f"{racks}: names no host of {path}")
+    return placed
+
+
+def _racks(path: Path) -> dict[str, str]:
+    """The rack of each host, by its name in lower case."""
+    columns = header_of(path)
+    places = check_columns(path, columns, RACKS, ())
+    racks: dict[str, str] = {}
+    for line, values in lines_of(path, columns):
+        host, rack = (values[places[name]].strip() for name in RACKS)
+        if not host or not rack:
+            raise errors.Invalid(f"{path}, line {line}: a host or its rack is missing")
+        if racks.setdefault(host.lower(), rack) != rack:
+            raise errors.Invalid(f"{path}, line {line}: host {host} is in rack {racks[host.lower()]}, too")
+    return racks
+
+
+def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     columns = header_of(path)
     huawei = columns == HUAWEI
     places = {} if huawei else check_columns(path, columns, NEEDED, OPTIONAL)
@@ -56,7 +87,9 @@ def _plain(values: Sequence[str], places: dict[str, int], before: int) -> list[F
     if count > HOSTS_LIMIT:
         raise ValueError(f"count: a fleet has at most {HOSTS_LIMIT} hosts")
     sizes = {what: whole(given.get(what) or "0", what) for what in ("vcpus", "memory_mb", "disk_gb")}
-    host = FleetHost(name, **sizes, cell=given.get("cell") or "cell", zone=given.get("zone") or None)
+    host = FleetHost(
+        name, **sizes, cell=given.get("cell") or "cell", zone=given.get("zone") or None, rack=given.get("rack") or None
+    )
     if count == 1:
         return [host._replace(name=name or f"host-{before}")]
     return [host._replace(name=f"{name or 'host'}-{before + number}") for number in range(count)]

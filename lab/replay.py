@@ -50,6 +50,7 @@ class Running(Object, frozen=True, kw_only=True, array_like=True):
     disk_gb: int
     group: str
     policy: GroupPolicy | None
+    fault_domain: str | None
 
     def arrival(self) -> Arrival:
         """What of its coming is needed at its end."""
@@ -63,6 +64,7 @@ class Running(Object, frozen=True, kw_only=True, array_like=True):
             disk_gb=self.disk_gb,
             group=self.group,
             policy=self.policy,
+            fault_domain=self.fault_domain,
         )
 
 
@@ -191,6 +193,7 @@ class TraceReplay:
                     disk_gb=each.arrival.disk_gb,
                     group=each.arrival.group,
                     policy=each.arrival.policy,
+                    fault_domain=each.arrival.fault_domain,
                 )
                 for each in (*self._ends, *self._staying)
             ),

@@ -15,20 +15,24 @@ from typing import NamedTuple
 from objects import errors
 from objects.base import INT32_MAX
 from objects.group import GroupPolicy
+from objects.hints import FAULT_DOMAIN
 
 DAY_S = 86400.0
 PLAIN_NEEDED = ("id", "start", "end", "vcpus", "memory_mb")
-PLAIN_OPTIONAL = ("disk_gb", "project", "zone", "group", "policy")
+PLAIN_OPTIONAL = ("disk_gb", "project", "zone", "group", "policy", "fault_domain")
 AZURE = ("vmId", "tenantId", "cores", "ram", "vmTypeId", "starttime", "endtime")
 HUAWEI = ("flavor_vcpus", "flavor_ram", "numa", "strategy", "group", "domain")
 NUMA, FAULT_DOMAINS = "numa", "fault-domains"
 IGNORABLE = (NUMA, FAULT_DOMAINS)
-"""What a trace may ask for that a replay does not know."""
+"""What of a trace may be left out. A replay does not know NUMA nodes, and fault domains need a fleet with racks."""
 MIB_PER_GIB = 1024
 
 
 class Arrival(NamedTuple):
-    """A server that comes. ``end`` is infinite if it outlives the trace. ``policy`` None: it is in no group."""
+    """A server that comes. ``end`` is infinite if it outlives the trace. ``policy`` None: it is in no group.
+
+    ``fault_domain``: of its group; None: of none.
+    """
 
     line: int
     name: str
@@ -41,6 +45,7 @@ class Arrival(NamedTuple):
     zone: str | None = None
     group: str = ""
     policy: GroupPolicy | None = None
+    fault_domain: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,9 @@ class _PlainLine:
         at = self._places
         start, end = _times(values[at["start"]], values[at["end"]], ("start", "end"), 1.0)
         group, policy = self._group(values)
+        domain = self._optional(values, "fault_domain") or None
+        if domain is not None and policy in (None, GroupPolicy.AFFINITY):
+            raise ValueError("fault_domain: is of a server in a group that may be on several hosts")
         return Arrival(
             line=line,
             name=values[at["id"]],
@@ -206,6 +214,7 @@ class _PlainLine:
             zone=self._optional(values, "zone") or None,
             group=group,
             policy=policy,
+            fault_domain=domain,
         )
 
     def _optional(self, values: Sequence[str], name: str) -> str:
@@ -230,19 +239,36 @@ def _azure(values: Sequence[str], line: int) -> Arrival:
     return Arrival(line, name, start, end, whole(cores, "cores"), whole(ram, "ram"), 0, tenant)
 
 
+_HUAWEI_POLICIES = {
+    "": None,
+    "affinity": GroupPolicy.AFFINITY,
+    "anti-affinity": GroupPolicy.ANTI_AFFINITY,
+    FAULT_DOMAIN: GroupPolicy.SOFT_ANTI_AFFINITY,
+}
+"""By strategy."""
+
+
 class _HuaweiLine:
-    """A request of the Huawei set. Its hosts are taken as one node each, and its requests have no times."""
+    """A request of the Huawei set. Its hosts are taken as one node each, and its requests have no times.
+
+    Members of a fault domain may be on one host or rack.
+    """
 
     def __init__(self, ignored: frozenset[str]) -> None:
         self._ignored = ignored
 
     def __call__(self, values: Sequence[str], line: int) -> Arrival:
-        vcpus, ram, numa, strategy, group, _ = values
-        self._refuse(NUMA, f"numa {numa}", whole(numa, "numa", 1) > 0)
-        self._refuse(FAULT_DOMAINS, "a fault domain", strategy == "fault_domain")
-        if strategy not in ("", "affinity", "anti-affinity", "fault_domain"):
+        vcpus, ram, numa, strategy, group, domain = values
+        if whole(numa, "numa", 1) and NUMA not in self._ignored:
+            raise ValueError(f"asks for numa {numa}, which a replay does not know; --ignore {NUMA} leaves that out")
+        if strategy not in _HUAWEI_POLICIES:
             raise ValueError(f"strategy: {strategy!r} is not one of affinity, anti-affinity, fault_domain")
-        policy = GroupPolicy(strategy) if strategy in list(GroupPolicy) else None
+        policy = _HUAWEI_POLICIES[strategy]
+        in_domain = strategy == FAULT_DOMAIN
+        if in_domain and FAULT_DOMAINS in self._ignored:
+            in_domain, policy = False, None
+        if in_domain and not domain:
+            raise ValueError("domain: is missing")
         return Arrival(
             line=line,
             name=str(line),
@@ -252,8 +278,5 @@ class _HuaweiLine:
             memory_mb=whole(ram, "flavor_ram") * MIB_PER_GIB,
             group=f"{strategy} {group}" if policy else "",
             policy=policy,
+            fault_domain=domain if in_domain else None,
         )
-
-    def _refuse(self, name: str, what: str, asked: bool) -> None:
-        if asked and name not in self._ignored:
-            raise ValueError(f"asks for {what}, which a replay does not know; --ignore {name} leaves that out")

@@ -13,7 +13,6 @@ import msgspec
 from lab.compare import Policy, Progress, Question, compare
 from lab.demand import demand_of
 from lab.figures import PolicyOutcome
-from lab.fleet import read_fleet
 from lab.trace import open_trace
 from objects import errors
 from scheduler.settings import SchedulerSettings
@@ -69,7 +68,7 @@ def tune(
     trace = open_trace(Path(question.trace), question.ignored)
     if not trace.timed:
         raise errors.Invalid(f"{question.trace}: servers without times cannot be divided into two parts")
-    demand = demand_of(trace, read_fleet(Path(question.fleet), question.ignored))
+    demand = demand_of(trace, question.read_fleet())
     middle = demand.begins + (demand.ends - demand.begins) * part
     seen = _outcomes(msgspec.structs.replace(question, until=middle), policies, seeds, processes, progress)
     spreads = {name: Spread.of(outcomes) for name, outcomes in seen.items()}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
 from lab.fleet import FleetHost
 from lab.trace import Arrival
+from objects.aggregate import RACK, Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
+from objects.hints import FAULT_DOMAIN
 from objects.inventory import Inventory, Slot
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
@@ -43,6 +45,7 @@ class World:
             ],
             {host.name: uuids[host.cell] for host in fleet},
             {host.name: host.zone for host in fleet if host.zone is not None},
+            _racks(fleet),
         )
         self._ledger = [
             Inventory(
@@ -63,7 +66,7 @@ class World:
             self.table.set_nodes(uuid, [_node(host) for host in theirs])
             self.table.set_services(uuid, [ServiceReport(host.name, math.inf, False, False) for host in theirs])
         self._flavors: dict[tuple[int, int, int], Flavor] = {}
-        self._hosts_of: dict[str, Counter[str]] = {}
+        self._places_of: dict[str, Counter[tuple[str, str | None]]] = {}
 
     def flavor(self, arrival: Arrival) -> Flavor:
         """The size of a server."""
@@ -86,6 +89,7 @@ class World:
             flavor=self.flavor(arrival),
             availability_zone=arrival.zone,
             group=_group(arrival),
+            scheduler_hints={} if arrival.fault_domain is None else {FAULT_DOMAIN: (arrival.fault_domain,)},
         )
         request = Request(
             spec=spec,
@@ -125,12 +129,26 @@ class World:
         table.guests[row] = after.instances
         table.set_inventory(after, now)
         if arrival.group:
-            self._hosts_of.setdefault(arrival.group, Counter())[before.host] += count
+            self._places_of.setdefault(arrival.group, Counter())[before.host, arrival.fault_domain] += count
 
     def _members(self, arrival: Arrival) -> Members:
         """The other members of the server's group."""
-        hosts = self._hosts_of.get(arrival.group, Counter())
-        return Members([Slot(group_uuid=arrival.group, instance_uuid="", host=host) for host in hosts.elements()])
+        places = self._places_of.get(arrival.group, Counter())
+        return Members(
+            [Slot(group_uuid=arrival.group, instance_uuid="", host=host, fault_domain=domain) for host, domain in places.elements()]
+        )
+
+
+def _racks(fleet: Sequence[FleetHost]) -> list[Aggregate]:
+    """An aggregate for each rack, as an operator would make it."""
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for host in fleet:
+        if host.rack is not None:
+            hosts[host.rack].append(host.name)
+    return [
+        Aggregate(id=number, name=f"rack {rack}", hosts=tuple(theirs), metadata={RACK: rack})
+        for number, (rack, theirs) in enumerate(hosts.items(), 1)
+    ]
 
 
 def _node(host: FleetHost) -> ComputeNode:

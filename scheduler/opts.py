@@ -88,6 +88,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="LeftoverWeigher: it applies while at least this part of the fleet's vCPUs or memory is used. 0: always. Above 0, "
         "answers are not kept in fleets of 16,384 hosts or more.",
     ),
+    _multiplier("affinity_room", "room for more servers of the size of an affinity group's first member"),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),
     _multiplier("cell_spread", "a cell without other servers of the batch or group"),
     _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),

@@ -41,7 +41,11 @@ from scheduler.filters.json_query import JsonFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.traits import TraitsFilter
 from scheduler.settings import SchedulerSettings
-from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.affinity import (
+    AffinityRoomWeigher,
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
+)
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
@@ -96,6 +100,7 @@ WEIGHERS: Plugins = {
         IoOpsWeigher,
         BalanceWeigher,
         LeftoverWeigher,
+        AffinityRoomWeigher,
         CellCapacityWeigher,
         CellSpreadWeigher,
         CrossCellWeigher,

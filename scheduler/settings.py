@@ -46,6 +46,7 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     leftover_weight_multiplier: float = 1000.0
     leftover_shape: float = 1.15
     leftover_from: float = 0.0
+    affinity_room_weight_multiplier: float = 10000.0
     cell_capacity_weight_multiplier: float = 1.0
     cell_spread_weight_multiplier: float = 1.0
     cross_cell_move_weight_multiplier: float = 1000000.0

@@ -1,6 +1,8 @@
-"""Weighers by the members of a server group with a soft policy."""
+"""Weighers by the members of a server group."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +25,26 @@ class ServerGroupSoftAffinityWeigher(Weigher):
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
         return request.rows_with_members(table.rows_of) if request.policy is GroupPolicy.SOFT_AFFINITY else None
+
+
+class AffinityRoomWeigher(Weigher):
+    """Prefers, for the first member of an affinity group, hosts with room for more servers of its size.
+
+    All later members must join it, and nobody says how many will come.
+    """
+
+    option = "affinity_room_weight_multiplier"
+    applies_when = ("group",)
+    reads: ClassVar[tuple[str, ...] | None] = ("amounts", "group")
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        if not request.founding:
+            return None
+        room = np.full(len(hosts), np.inf)
+        for what in ("vcpus", "memory_mb", "disk_gb"):
+            if amount := getattr(request, what):
+                np.minimum(room, np.floor(hosts.room(what) / amount), out=room)
+        return room if np.isfinite(room).all() else np.zeros(len(hosts))
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):

@@ -80,6 +80,7 @@ OURS_ALONE = {
     "TraitsFilter": "Placement, in Nova",
     "BalanceWeigher": "Nova has none",
     "LeftoverWeigher": "Nova has none",
+    "AffinityRoomWeigher": "Nova has none",
     "CellCapacityWeigher": "Nova has none",
     "CellSpreadWeigher": "Nova has none",
 }

@@ -74,6 +74,14 @@ def test_members_of_an_affinity_group_fill_one_host(tmp_path: Path) -> None:
     assert demand_of(open_trace(trace), FLEET).bound.rejected == 1
 
 
+def test_no_host_is_as_large_as_the_largest_of_each_kind(tmp_path: Path) -> None:
+    """Of four members, one host has the vCPUs for four and memory for one, another for two and four."""
+    members = [f"m{number},0,,2,2,g,affinity" for number in range(4)]
+    trace = write_lines(tmp_path / "trace.csv", f"{HEADER},group,policy", members)
+    fleet = [FleetHost("a", 8, 2), FleetHost("b", 4, 8), FleetHost("c", 4, 4)]
+    assert demand_of(open_trace(trace), fleet).bound.rejected == 2
+
+
 def test_a_trace_without_times_is_bounded_at_its_end(tmp_path: Path) -> None:
     header = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
     path = write_lines(tmp_path / "trace.csv", header, ["8,0,1,,,"] * 3)

@@ -45,22 +45,25 @@ def test_azure_days_are_seconds_here(tmp_path: Path) -> None:
 
 def test_huawei_requests_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,1,affinity,3,", "4,8,2,,,", "4,8,2,fault_domain,3,1"])
-    found = arrivals(path, (NUMA, FAULT_DOMAINS))
-    assert [(each.vcpus, each.memory_mb, each.group, each.policy) for each in found] == [
-        (8, 16384, "affinity 3", GroupPolicy.AFFINITY),
-        (4, 8192, "", None),
-        (4, 8192, "", None),
-    ]
+    first, second = (8, 16384, "affinity 3", GroupPolicy.AFFINITY, None), (4, 8192, "", None, None)
+    third = (4, 8192, "fault_domain 3", GroupPolicy.SOFT_ANTI_AFFINITY, "1")
+    for ignored, last in (((NUMA,), third), ((NUMA, FAULT_DOMAINS), second)):
+        found = arrivals(path, ignored)
+        assert [(each.vcpus, each.memory_mb, each.group, each.policy, each.fault_domain) for each in found] == [first, second, last]
 
 
-@pytest.mark.parametrize(
-    ("line", "ignored", "text"),
-    [("8,16,2,,,", (), "--ignore numa"), ("8,16,1,fault_domain,0,1", (NUMA,), "--ignore fault-domains")],
-)
-def test_what_a_replay_does_not_know_is_refused(tmp_path: Path, line: str, ignored: tuple[str, ...], text: str) -> None:
-    path = write_lines(tmp_path / "trace.csv", HUAWEI, [line])
-    with pytest.raises(errors.Invalid, match=f"line 2: .*{text}"):
-        arrivals(path, ignored)
+def test_what_a_replay_does_not_know_is_refused(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,2,,,"])
+    with pytest.raises(errors.Invalid, match=r"line 2: .*--ignore numa"):
+        arrivals(path)
+
+
+def test_fault_domains_need_racks(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "trace.csv", HUAWEI, ["1,1,1,fault_domain,0,1"])
+    with pytest.raises(errors.Invalid, match=r"line 2: .*no host of the fleet is in a rack; give --racks"):
+        demand_of(open_trace(path, (NUMA,)), [FleetHost("h", 8, 8192)])
+    assert demand_of(open_trace(path, (NUMA,)), [FleetHost("h", 8, 8192, rack="r")]).servers == 1
+    assert demand_of(open_trace(path, (NUMA, FAULT_DOMAINS)), [FleetHost("h", 8, 8192)]).servers == 1
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,9 @@ def test_what_a_replay_does_not_know_is_refused(tmp_path: Path, line: str, ignor
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,"], "line 2: a server has both a group and a policy"),
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,near"], "line 2: policy: 'near' is not one of affinity"),
         (HUAWEI, ["8,16,1,near,1,"], "line 2: strategy: 'near' is not one of"),
+        (HUAWEI, ["8,16,1,fault_domain,1,"], "line 2: domain: is missing"),
+        (f"{HEADER},fault_domain", ["a,0,1,1,1,d"], "line 2: fault_domain: is of a server in a group"),
+        (f"{HEADER},group,policy,fault_domain", ["a,0,1,1,1,g,affinity,d"], "line 2: fault_domain: is of a server in a group"),
     ],
 )
 def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
@@ -124,6 +130,21 @@ def test_a_fleet_has_a_line_for_each_host_or_a_count(tmp_path: Path) -> None:
     ]
 
 
+def test_racks_are_in_the_fleet_or_in_a_file(tmp_path: Path) -> None:
+    fleet = write_lines(tmp_path / "fleet.csv", "host,vcpus,memory_mb,rack", ["a,8,64,r1", "b,8,64,r2", "c,8,64,"])
+    assert [host.rack for host in read_fleet(fleet)] == ["r1", "r2", None]
+    racks = write_lines(tmp_path / "racks.csv", "rack_id,host_id", ["r3,B", "r4,z"])
+    assert [host.rack for host in read_fleet(fleet, (), racks)] == ["r1", "r3", None]
+    for header, lines, text in (
+        ("host,rack", ["a,r1"], "line 1: the column 'host_id' is missing"),
+        ("host_id,rack_id", ["a,"], "line 2: a host or its rack is missing"),
+        ("host_id,rack_id", ["a,r1", "A,r2"], "line 3: host A is in rack r1, too"),
+        ("host_id,rack_id", ["z,r1"], "names no host of"),
+    ):
+        with pytest.raises(errors.Invalid, match=text):
+            read_fleet(fleet, (), write_lines(tmp_path / "broken.csv", header, lines))
+
+
 def test_nodes_of_a_huawei_host_are_added_up_if_that_is_asked_for(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "fleet.csv", "CPU1,RAM1,CPU2,RAM2", ["16,32,32,64"])
     assert read_fleet(path, (NUMA,)) == [FleetHost("host-0", 48, 96 * 1024)]
@@ -136,7 +157,7 @@ def test_nodes_of_a_huawei_host_are_added_up_if_that_is_asked_for(tmp_path: Path
     [
         ("vcpus", ["8"], "line 1: the column 'memory_mb' is missing"),
         ("cpus,memory_mb", ["8,8"], "line 1: the column 'vcpus' is missing"),
-        ("vcpus,memory_mb,rack", ["8,8,1"], "line 1: the column 'rack' is unknown"),
+        ("vcpus,memory_mb,row", ["8,8,1"], "line 1: the column 'row' is unknown"),
         ("vcpus,memory_mb", ["8"], "line 2: has 1 values for 2 columns"),
         ("vcpus,memory_mb", ["8,many"], "line 2: memory_mb: 'many' is not a whole number"),
         ("vcpus,memory_mb,count", ["8,8,0"], "line 2: count: '0' is not a whole number from 1"),

@@ -102,6 +102,25 @@ def test_groups_and_zones_are_honoured(tmp_path: Path) -> None:
     assert sorted(each.filter for each in found.reasons) == ["AvailabilityZoneFilter", "ServerGroupAntiAffinityFilter"]
 
 
+def test_fault_domains_are_on_racks_of_their_own(tmp_path: Path) -> None:
+    """Rack r1 has room for domain d1 alone, until its last server ends."""
+    trace = write_lines(
+        tmp_path / "trace.csv",
+        f"{HEADER},group,policy,fault_domain",
+        [
+            "a,0,5,4,1,g,soft-affinity,d1",
+            "b,1,5,4,1,g,soft-affinity,d1",
+            "c,2,,4,1,g,soft-affinity,d2",
+            "d,3,,1,1,g,soft-affinity,d3",
+            "e,4,,1,1,g,soft-affinity,",
+            "f,6,,1,1,g,soft-affinity,d3",
+        ],
+    )
+    fleet = write_lines(tmp_path / "fleet.csv", "vcpus,memory_mb,rack", ["8,8,r1", "8,8,r2", "1,8,"])
+    found = replayed(trace, fleet)
+    assert [(each.filter, each.servers) for each in found.reasons] == [("ServerGroupRackFilter", 1)]
+
+
 def test_builds_end_at_once(tmp_path: Path) -> None:
     """So IoOpsFilter, which limits the builds in progress of a host, lets all pass."""
     trace = write_lines(tmp_path / "trace.csv", HEADER, [f"{number},0,,1,1" for number in range(30)])

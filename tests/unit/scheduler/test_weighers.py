@@ -12,7 +12,11 @@ from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Floats
 from scheduler.table.hosts import Hosts
-from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.affinity import (
+    AffinityRoomWeigher,
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
+)
 from scheduler.weighers.base import Weigher
 from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
 from scheduler.weighers.load import BuildFailureWeigher, NumInstancesWeigher
@@ -30,6 +34,21 @@ def test_free_resources(kind: type[Weigher], expected: list[float]) -> None:
     raw = kind(SchedulerSettings()).weigh(Hosts(table, request), request)
     assert raw is not None
     assert raw.tolist() == expected
+
+
+def test_the_first_member_of_an_affinity_group_goes_where_most_of_its_size_fit() -> None:
+    table = fleet.table([fleet.node("h1", vcpus=8), fleet.node("h2", vcpus=32, memory_mb=8192), fleet.node("h3", vcpus=16)])
+    weigher = AffinityRoomWeigher(SchedulerSettings())
+    together = fleet.spec(fleet.flavor(2, 4096), group=fleet.group(GroupPolicy.AFFINITY))
+    request = fleet.request(together, table)
+    raw = weigher.weigh(Hosts(table, request), request)
+    assert raw is not None
+    assert raw.tolist() == [4.0, 2.0, 8.0]
+    nothing = fleet.request(fleet.spec(fleet.flavor(0, 0, 0), group=together.group), table)
+    assert weigher.weigh(Hosts(table, nothing), nothing).tolist() == [0.0] * 3  # type: ignore[union-attr]  # it applies
+    later = fleet.request(together, table, [Slot(group_uuid="g", instance_uuid="i", host="h1")])
+    for other in (later, fleet.request(fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), table)):
+        assert weigher.weigh(Hosts(table, other), other) is None
 
 
 def test_instances_are_counted() -> None:
