@@ -50,8 +50,8 @@ $(STAMP):
 	  || { echo "Python 3.11 or later is needed, $(PYTHON) is older: say make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)"; exit 1; }
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
+	@# of an activated environment the interpreter that it was made with: the environment itself may be the one that goes
+	base=$$($(PYTHON) -c 'import os, sys; print(os.path.realpath(sys.executable))') && rm -rf $(VENV) && $$base -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.lock
 	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
