@@ -49,7 +49,7 @@ EXTENSIONS = (
     _of("os-console-output", "ConsoleOutput", "action os-getConsoleOutput", "The console output of a server."),
     _of("os-consoles", "Consoles", "POST /servers/{}/remote-consoles", "Consoles of servers."),
     _of("os-create-backup", "CreateBackup", "action createBackup", "Backups of a server."),
-    _of("os-deferred-delete", "DeferredDelete", "action forceDelete", "Deletes in any state."),
+    _of("os-deferred-delete", "DeferredDelete", "action restore", "Servers that can be restored after their delete."),
     _of("os-evacuate", "Evacuate", "action evacuate", "Evacuation from a dead host."),
     _of("os-extended-volumes", "ExtendedVolumes", ALWAYS, "The volumes of a server."),
     _of("os-flavor-access", "FlavorAccess", "GET /flavors/{}/os-flavor-access", "The projects that may use a flavor."),

@@ -17,7 +17,7 @@ from api.schemas import METADATA_ITEMS_LIMIT, TAG_LENGTH, TAGS_LIMIT
 from api.validation import UNSAFE
 from db.api import regexes
 from objects import errors, text, typed
-from objects.phase import ServerPhase
+from objects.phase import SOFT_DELETED, ServerPhase
 
 Filters = dict[str, Any]
 """Fields of ``db.api.listing.ServerQuery``."""
@@ -116,14 +116,14 @@ def _states(req: falcon.Request, call: Call) -> Filters:
 
 
 def _impossible(req: falcon.Request, call: Call) -> Filters | None:
-    if any(req.get_param(name) for name in EMPTY_HERE) or boolean(req, "soft_deleted"):
-        return None
-    return {}
+    return None if any(req.get_param(name) for name in EMPTY_HERE) else {}
 
 
 def _plain(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {field: given for name, field in EQUAL.items() if (given := value_of(req, name))}
     found["uuids"] = tuple(dict.fromkeys(uuid for uuid in req.get_param_as_list("uuid") or () if uuid))
+    asked = "SOFT_DELETED" in (status.upper() for status in _values(req, "status")) or SOFT_DELETED in _values(req, "vm_state")
+    found["skip_soft_deleted"] = not boolean(req, "soft_deleted") and not asked
     for name in ("config_drive", "locked"):
         if req.get_param(name):
             found[name] = boolean(req, name)

@@ -29,10 +29,11 @@ from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.messages_version import REBUILT_DRIVES, span_of
-from objects.operation import SINCE, Operation, OperationArgs, OperationKind, OperationState
+from objects.operation import SINCE, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets
+from objects.task import TaskState
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -90,6 +91,8 @@ class Operations:
             self._refuse_unless_dead(server)
         is_long = kind.moves or kind.makes_image or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
+        if kind is OperationKind.SOFT_DELETE:
+            patience = self._settings.reclaim_instance_interval
         now = self._database.now()
         operation_uuid = str(uuid.uuid4())
         asked = NewOperation(
@@ -175,11 +178,10 @@ class Operations:
                 raise errors.Invalid(f"unshelve.availability_zone: zone {zone[:80]!r} could not be found")
             self.accept(call, server_id, OperationKind.UNSHELVE, args)
             return
-        if operation is None or not self._database.write(shelving.start_again, [operation.uuid], self._database.now()).operations:
+        if operation is None or not self._start_again(call, operation):
             self.accept(call, server_id, OperationKind.UNSHELVE)
             return
         step(LOG, "unshelve accepted", server_id, call.context.request_id)
-        self._doorbell.operation(call.context, operation.uuid)
 
     def confirm(self, call: Call, server_id: str) -> None:
         """The user keeps the server as it is after its move. Raises errors.Conflict if it does not wait for that."""
@@ -197,10 +199,24 @@ class Operations:
             raise _not_waiting(server_id, "revertResize")
         self._doorbell.operation(call.context, operation.uuid)
 
-    def delete(self, call: Call, server_id: str) -> None:
-        """Delete the server, whatever it is at. Raises errors.NotFound, and errors.Conflict if it is locked."""
+    def restore(self, call: Call, server_id: str) -> None:
+        """The server, which is soft-deleted, is started on its host. Raises errors.Conflict if it is not."""
+        operation = self._in_state(call, server_id, OperationState.SOFT_DELETED)
+        if operation is None or not self._start_again(call, operation):
+            raise errors.Conflict(f"Cannot 'restore' instance {server_id}: it is not soft-deleted")
+        step(LOG, "restore accepted", server_id, call.context.request_id)
+
+    def delete(self, call: Call, server_id: str, *, force: bool = False) -> None:
+        """Delete the server, whatever it is at. ``force``: at once, although it could be restored otherwise.
+
+        Raises errors.NotFound, and errors.Conflict if it is locked.
+        """
         if not is_uuid(server_id):
             raise missing(server_id)
+        keeps = bool(self._settings.reclaim_instance_interval) and not force
+        if keeps and self._can_be_restored(self._server(call, server_id)):
+            self.accept(call, server_id, OperationKind.SOFT_DELETE)
+            return
         deleted = self._ledger.write(
             builds.delete,
             server_id,
@@ -208,6 +224,7 @@ class Operations:
             now=self._database.now(),
             request_id=call.context.request_id,
             ignores_lock=call.may(policies.IGNORE_LOCK),
+            reclaims=force,  # a second delete must not do what the first one left to the interval
         )
         if deleted is None:
             raise missing(server_id)
@@ -250,6 +267,19 @@ class Operations:
         edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
         operation = self._database.read(operations.open_for, [server_id]).get(server_id)
         return operation if operation is not None and operation.state is state else None
+
+    def _start_again(self, call: Call, operation: Operation) -> bool:
+        """Start the server of the operation on its host. False: the operation is in another state by now."""
+        done = self._database.write(operation_steps.start_again, [operation.uuid], operation.state, self._database.now())
+        if done.operations:
+            self._doorbell.operation(call.context, operation.uuid)
+        return bool(done.operations)
+
+    def _can_be_restored(self, server: Server) -> bool:
+        """Whether a delete leaves the server on its host. One without a guest, or with an open operation, does not stay."""
+        if server.state != "active" or self._database.read(operations.open_for, [server.uuid]):
+            return False
+        return allows(OperationKind.SOFT_DELETE, server.power, failed=server.task_state is TaskState.FAILED)
 
     def _cell_of(self, host: str | None) -> str | None:
         """The cell of a destination. Raises errors.Invalid for a host that is in none."""

@@ -169,6 +169,14 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="List servers even if a cell with servers of the project does not answer: its servers are shown as last known, "
         "and from microversion 2.69 on as UNKNOWN. If false, such a list fails with status 500.",
     ),
+    cfg.IntOpt(
+        "reclaim_instance_interval",
+        default=0,
+        min=0,
+        mutable=True,
+        help="Seconds for which a deleted server can be restored: until then it is SOFT_DELETED, off on its host, and charged. "
+        "0: servers are deleted at once.",
+    ),
     cfg.FloatOpt(
         "service_down_time",
         default=60.0,
@@ -276,6 +284,7 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     move_timeout: float = 3600.0
     cell_timeout: float = 2.0
     list_records_by_skipping_down_cells: bool = True
+    reclaim_instance_interval: int = 0
     service_down_time: float = 60.0
     quota: QuotaLimits = QuotaLimits()
     key_pairs: int = 100

@@ -107,6 +107,7 @@ LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
 RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
+RESTORE = "os_compute_api:os-deferred-delete:restore"
 CROSS_CELL = "compute:servers:resize:cross_cell"
 CONSOLE_OUTPUT = "os_compute_api:os-console-output"
 DIAGNOSTICS = "os_compute_api:os-server-diagnostics"
@@ -317,7 +318,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
             (RESET_STATE, ADMIN, "Set a server to ERROR, or bring one back to its power on record.", "os-resetState"),
-            (FORCE_DELETE, MEMBER, "Delete a server in any state.", "forceDelete"),
+            (FORCE_DELETE, MEMBER, "Delete a server in any state, also one that could be restored.", "forceDelete"),
+            (RESTORE, MEMBER, "Restore a soft-deleted server.", "restore"),
             (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, os-migrateLive, evacuate"),
         )
     ),

@@ -17,7 +17,7 @@ from objects import errors
 
 _PHASES = {status: phase for phase, status in server_view.STATUSES.items()}
 _OTHER_STATUSES = frozenset({
-    "MIGRATING", "PASSWORD", "RESCUE", "SOFT_DELETED", "UNKNOWN",
+    "MIGRATING", "PASSWORD", "RESCUE", "UNKNOWN",
 })  # fmt: skip
 """Statuses of the Compute API that no server here ever has: a list filtered by one is empty."""
 

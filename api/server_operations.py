@@ -70,6 +70,7 @@ class OperationActions:
             ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
             ("os-resetState", policies.RESET_STATE, schemas.RESET_STATE, self._reset),
             ("forceDelete", policies.FORCE_DELETE, schemas.NO_VALUE, self._force_delete),
+            ("restore", policies.RESTORE, schemas.NO_VALUE, self._restore),
         )
         plain = [
             ServerAction(name=name, rule=rule, versions=schemas.NO_VALUE, run=self._accepting(kind))
@@ -206,7 +207,11 @@ class OperationActions:
         resp.status = 202
 
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.delete(call, server_id)
+        self._operations.delete(call, server_id, force=True)
+        resp.status = 202
+
+    def _restore(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.restore(call, server_id)
         resp.status = 202
 
 

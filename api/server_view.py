@@ -40,6 +40,7 @@ STATUSES = {
     ServerPhase.HARD_REBOOTING: "HARD_REBOOT",
     ServerPhase.SHELVED: "SHELVED",
     ServerPhase.SHELVED_OFFLOADED: "SHELVED_OFFLOADED",
+    ServerPhase.SOFT_DELETED: "SOFT_DELETED",
     ServerPhase.ERROR: "ERROR",
     ServerPhase.DELETED: "DELETED",
 }

@@ -148,6 +148,8 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
     if operation is not None and operation.state is OperationState.VERIFY:
         text = f"its {operation.kind} waits for its user: 'move confirm' or 'move revert' {operation.uuid}"
         return (Need.CONFIRM, text) if order.confirm else (Need.STUCK, text)
+    if operation is not None and operation.state is OperationState.SOFT_DELETED:
+        return Need.STUCK, "it is soft-deleted: restore it, delete it with 'server delete --force', or wait until it is reclaimed"
     if operation is not None and operation.state is OperationState.SHELVED:
         return Need.OFFLOAD, _under_way(operation)
     if operation is not None and kind is OperationKind.EVACUATE and _waits_for(operation, body):

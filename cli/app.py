@@ -62,6 +62,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server console", "cli.server_console:ServerConsole", "print what a server has written to its console, or use it"),
     ("server diagnostics", "cli.server_diagnostics:ServerDiagnosticsShow", "show what the hypervisor knows of a server"),
     ("server delete", "cli.server:ServerDelete", "delete servers"),
+    ("server restore", "cli.server_operate:ServerRestore", "bring soft-deleted servers back"),
     ("server event list", "cli.server_event:ServerEventList", "list the requests for a server"),
     ("server event show", "cli.server_event:ServerEventShow", "show each stage and attempt of a request for a server"),
     ("verify", "cli.verify:Verify", "check all databases for consistency, and repair them with --repair"),

@@ -113,11 +113,15 @@ class ApiClient:
         found = self._ask("GET", with_query(f"{root}/image/v2/images", {} if name is None else {"name": name}))
         return [image for image in found["images"] if name in (None, image["name"])]
 
-    def find_server(self, reference: str) -> str:
-        """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name."""
+    def find_server(self, reference: str, **query: str | None) -> str:
+        """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name.
+
+        ``query``: filters of the list in which the name is looked up. Without one it has no soft-deleted servers.
+        """
         if UUID.fullmatch(reference):
             return reference
-        found = [s for s in self.pages("servers", "servers", name=f"^{re.escape(reference)}$") if s["name"] == reference]
+        query["name"] = f"^{re.escape(reference)}$"
+        found = [s for s in self.pages("servers", "servers", None, **query) if s["name"] == reference]
         if not found:
             raise errors.NotFound(f"There is no server {reference!r} in this project.")
         if len(found) > 1:

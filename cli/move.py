@@ -178,6 +178,7 @@ def _state(each: Operation) -> str:
 _ADVICE = {
     OperationState.TASK: "its host carries it out, or the operation ends at its deadline",
     OperationState.SHELVED: "the server is shelved: unshelve it",
+    OperationState.SOFT_DELETED: "the server is soft-deleted: restore it",
     OperationState.VERIFY: "the server has arrived: confirm or revert it",
     OperationState.REVERTING: "it is being reverted",
     OperationState.UNDOING: "it is being given up already",

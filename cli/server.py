@@ -162,7 +162,7 @@ class ServerList(HttpCommand, Lister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--all-projects", action="store_true", help="of all projects")
-        parser.add_argument("--status", type=str.upper, help="with this status: BUILD, ACTIVE, ERROR")
+        parser.add_argument("--status", type=str.upper, help="with this status: BUILD, ACTIVE, ERROR, SOFT_DELETED")
         parser.add_argument("--host", help="on this host")
         parser.add_argument("--name", metavar="REGEX", help="whose names match")
         parser.add_argument("--limit", type=COUNT, metavar="N", help="not more than this many (default: all)")
@@ -206,20 +206,28 @@ class ServerShow(HttpCommand, ShowOne):
 class ServerDelete(HttpCommand):
     """Delete servers. One that is still building is deleted as well.
 
-    Example: superconductor server delete web-1 web-2
+    Where [api] reclaim_instance_interval is set, 'server restore' brings them back until that time is over.
+
+    Examples:
+      superconductor server delete web-1 web-2
+      superconductor server delete web-1 --force
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("servers", nargs="+", metavar="SERVER", help="id or name")
-        parser.add_argument("--wait", action="store_true", help="wait until the API no longer knows them")
+        parser.add_argument("--force", action="store_true", help="also soft-deleted ones, and so that none can be restored")
+        parser.add_argument("--wait", action="store_true", help="wait until the API no longer knows them, or they are soft-deleted")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         client = self.client(parsed_args)
         deleted = []
         for reference in parsed_args.servers:
             try:
-                deleted.append(client.find_server(reference))
-                client.delete(f"servers/{deleted[-1]}")
+                deleted.append(client.find_server(reference, soft_deleted="true" if parsed_args.force else None))
+                if parsed_args.force:
+                    client.post(f"servers/{deleted[-1]}/action", {"forceDelete": None})
+                else:
+                    client.delete(f"servers/{deleted[-1]}")
             except (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid) as refusal:
                 self.status = 1
                 self.warn(str(refusal))
@@ -305,7 +313,8 @@ def _wait_gone(client: ApiClient, uuid: str) -> None:
     end = time.monotonic() + WAIT_TIMEOUT_S
     while time.monotonic() < end:
         try:
-            client.get(f"servers/{uuid}")
+            if client.get(f"servers/{uuid}")["server"]["status"] == "SOFT_DELETED":
+                return
         except errors.NotFound:
             return
         time.sleep(POLL_INTERVAL_S)

@@ -22,6 +22,8 @@ class ActionCommand(HttpCommand):
     """An action on each of the servers named. One that is refused does not keep the others from it."""
 
     action = ""
+    named_in_status: str | None = None
+    """The status of servers that are named; None: any but SOFT_DELETED."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("servers", nargs="+", metavar="SERVER", help="id or name")
@@ -33,7 +35,7 @@ class ActionCommand(HttpCommand):
         accepted: list[str] = []
         for reference in parsed_args.servers:
             try:
-                uuid = client.find_server(reference)
+                uuid = client.find_server(reference, status=self.named_in_status)
                 with flavor_named(getattr(parsed_args, "flavor", "")):
                     answer = client.post(f"servers/{uuid}/action", {self.action: value})
                 self.answered(reference, answer)
@@ -156,6 +158,16 @@ class ServerShelve(ActionCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.action = "shelveOffload" if parsed_args.offload else "shelve"
         super().take_action(parsed_args)
+
+
+class ServerRestore(ActionCommand):
+    """Bring soft-deleted servers back before they are reclaimed. They are started on their hosts.
+
+    Example: superconductor server restore web-1 --wait
+    """
+
+    action = "restore"
+    named_in_status = "SOFT_DELETED"
 
 
 class ServerUnshelve(ActionCommand):

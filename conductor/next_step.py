@@ -24,6 +24,7 @@ class Next(enum.StrEnum):
     TIME_OUT = "time out"
     FINISH = "finish"
     OFFLOAD = "offload"
+    RECLAIM = "reclaim"
 
 
 def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0, shelved_offload_time: float = 0.0) -> Next:
@@ -39,6 +40,8 @@ def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0, shelve
         case OperationState.SHELVED:
             is_due = shelved_offload_time >= 0 and operation.updated_at + shelved_offload_time <= now
             return Next.OFFLOAD if is_due else Next.WAIT
+        case OperationState.SOFT_DELETED:
+            return Next.RECLAIM if late else _ask_unless_told(source, operation.number)
         case OperationState.PLACING:
             return Next.GIVE_UP if late else Next.WAIT
         case OperationState.HOLDING:

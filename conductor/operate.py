@@ -161,6 +161,8 @@ class Operator:
                 return self._database.write(operation_steps.given_up, uuids, now)
             case Next.OFFLOAD:
                 return self._ledger.write(shelving.offload, uuids, now)
+            case Next.RECLAIM:
+                return self._ledger.write(operation_steps.reclaim, uuids, now)
             case Next.TIME_OUT:
                 return self._database.write(operation_steps.time_out, uuids, now)
             case _:

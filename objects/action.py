@@ -86,6 +86,7 @@ _STAGES = {
     OperationKind.CREATE_BACKUP: "compute_backup_instance",
     OperationKind.CHANGE_PASSWORD: "compute_set_admin_password",
     OperationKind.CRASH_DUMP: "compute_trigger_crash_dump",
+    OperationKind.SOFT_DELETE: "compute_soft_delete_instance",
     OperationKind.MIGRATE: "cold_migrate",
     OperationKind.RESIZE: "compute_resize_instance",
     OperationKind.LIVE_MIGRATE: "compute_live_migration",
@@ -100,6 +101,7 @@ _NAMES = {
     OperationKind.CREATE_BACKUP: "createBackup",
     OperationKind.CHANGE_PASSWORD: "changePassword",
     OperationKind.CRASH_DUMP: "trigger_crash_dump",
+    OperationKind.SOFT_DELETE: "softDelete",
 }
 """The names of actions that are not those of their kinds."""
 

@@ -39,6 +39,7 @@ class OperationKind(enum.StrEnum):
     UNRESCUE = "unrescue"
     CHANGE_PASSWORD = "change-password"  # noqa: S105 - the name of an operation
     CRASH_DUMP = "crash-dump"
+    SOFT_DELETE = "soft-delete"  # it is off until its user restores it, or a conductor reclaims it
 
     @property
     def moves(self) -> bool:
@@ -78,6 +79,7 @@ class OperationState(enum.StrEnum):
 
     TASK = "task"  # a task is with the source's cell
     SHELVED = "shelved"  # the snapshot is complete, and the source is off; it waits to be offloaded or unshelved
+    SOFT_DELETED = "soft-deleted"  # the source is asked to be off; it waits to be restored or, at its deadline, reclaimed
     PLACING = "placing"  # the twin waits for a host, or is being staged there
     HOLDING = "holding"  # the twin is staged; the source is asked to be off
     BUILDING = "building"  # the twin is handed over to its cell
@@ -202,6 +204,7 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.UNRESCUE: frozenset({Power.RESCUED}),
     OperationKind.CHANGE_PASSWORD: frozenset({Power.ON}),
     OperationKind.CRASH_DUMP: frozenset({Power.ON, Power.PAUSED, Power.RESCUED}),
+    OperationKind.SOFT_DELETE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED, Power.RESCUED}),
 }
 """The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD and RESCUED."""
 
@@ -232,6 +235,7 @@ SINCE: Mapping[OperationKind, MessagesVersion] = dict.fromkeys(
         OperationKind.UNRESCUE,
         OperationKind.CHANGE_PASSWORD,
         OperationKind.CRASH_DUMP,
+        OperationKind.SOFT_DELETE,
     ),
     V1_1,
 )
@@ -245,6 +249,7 @@ AFTER_FAILURE = frozenset(
         OperationKind.STOP,
         OperationKind.REBUILD,
         OperationKind.RESCUE,
+        OperationKind.SOFT_DELETE,
     }
 )
 """Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""

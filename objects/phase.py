@@ -25,6 +25,7 @@ class ServerPhase(enum.StrEnum):
     HARD_REBOOTING = "hard-rebooting"
     SHELVED = "shelved-on-host"  # its disk is in the image store, and on its host
     SHELVED_OFFLOADED = "shelved"  # in the image store only
+    SOFT_DELETED = "soft-deleted"  # until it is restored or reclaimed
     ERROR = "error"
     DELETED = "deleted"
 
@@ -64,6 +65,8 @@ def phase_of(server: Server) -> ServerPhase | None:
 def _phase_in(operation: Operation) -> ServerPhase:
     if operation.kind is OperationKind.FAIL:
         return ServerPhase.ERROR
+    if operation.kind is OperationKind.SOFT_DELETE:
+        return ServerPhase.SOFT_DELETED
     if operation.state is OperationState.SHELVED:
         return ServerPhase.SHELVED
     if operation.state is OperationState.VERIFY:
@@ -119,6 +122,9 @@ MOVE_TASKS = {
 SHELVE_TASKS = {OperationState.TASK: "shelving", OperationState.STARTING: "unshelving"}
 """The task states of a server that is being shelved on its host."""
 
+SOFT_DELETE_TASKS = {OperationState.STARTING: "restoring"}
+"""The task states of a soft-deleted server."""
+
 
 POWER_STATES = {
     Power.ON: 1,
@@ -140,6 +146,9 @@ def power_state_of(server: Server) -> int:
     return POWER_STATES[Power.ON if is_live else server.power]
 
 
+SOFT_DELETED = "soft-delete"
+"""``OS-EXT-STS:vm_state`` of a soft-deleted server."""
+
 _VM_STATES = {OperationState.VERIFY: "resized", OperationState.SHELVED: "shelved"}
 
 
@@ -150,6 +159,8 @@ def vm_state_of(server: Server) -> str:
         return "building"
     if server.state != "active":
         return {"deleting": "active", "shelved": "shelved_offloaded"}.get(server.state, server.state)
+    if operation is not None and operation.kind is OperationKind.SOFT_DELETE:
+        return SOFT_DELETED
     if operation is not None and operation.state in _VM_STATES:
         return _VM_STATES[operation.state]
     if operation is not None and operation.kind is OperationKind.FAIL:
@@ -172,6 +183,8 @@ def task_of(server: Server) -> str | None:
         return None
     if operation.kind is OperationKind.SHELVE:
         return SHELVE_TASKS.get(operation.state)
+    if operation.kind is OperationKind.SOFT_DELETE:
+        return SOFT_DELETE_TASKS.get(operation.state)
     if operation.kind is OperationKind.REBOOT:
         return "rebooting_hard" if operation.args.hard else "rebooting"
     if operation.kind in TASKS:

@@ -108,7 +108,7 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
 def unfinished(evidence: Evidence) -> list[str]:
     """What is still to come to an end: requests, servers and their tasks, operations, rows. Empty at rest.
 
-    A resize that waits for its user is at rest, and so is a server that is shelved on its host.
+    A resize that waits for its user is at rest, and so is a server that is shelved on its host or soft-deleted.
     """
     return [
         *([f"{evidence.requests} build requests are left"] if evidence.requests else []),
@@ -120,7 +120,7 @@ def unfinished(evidence: Evidence) -> list[str]:
         *(
             f"{operation.server_uuid}: {operation.kind} is {operation.state}"
             for operation in evidence.operations
-            if operation.state not in (OperationState.VERIFY, OperationState.SHELVED)
+            if operation.state not in (OperationState.VERIFY, OperationState.SHELVED, OperationState.SOFT_DELETED)
         ),
         *(f"{row.instance.uuid}: {row.instance.state} in {row.cell}" for row in evidence.rows if row.instance.state not in FINAL),
         *(

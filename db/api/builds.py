@@ -228,6 +228,7 @@ def delete(
     now: float,
     request_id: str | None = None,
     ignores_lock: bool = True,
+    reclaims: bool = True,
 ) -> Deleted | None:
     """Delete the build request, or mark the mapping so that a sweep carries the delete into the cell; release the server's quota.
 
@@ -236,13 +237,14 @@ def delete(
     ``project_id``: the project that the server must belong to; None: any.
     ``request_id``: the API request that asks for the delete.
     ``ignores_lock``: delete the server even if it is locked; else that raises errors.Conflict.
+    ``reclaims``: delete also a server that is soft-deleted; else that one stays so.
     Returns None if the server is unknown, already deleted or of another project.
     """
     before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
     if before is None or before.server_uuid is not None or project_id not in (None, before.project_id):
         return None
     if before.last_number:
-        bodies = operation_steps.delete(tx, stamp, uuid, request_id, now, ignores_lock=ignores_lock)
+        bodies = operation_steps.delete(tx, stamp, uuid, request_id, now, ignores_lock=ignores_lock, reclaims=reclaims)
         return None if bodies is None else Deleted(cell_uuid=before.cell_uuid, bodies=tuple(bodies))
     if before.deleted:
         return None

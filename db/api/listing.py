@@ -88,6 +88,7 @@ class ServerQuery(Object, frozen=True, kw_only=True):
 
     ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``: the same, in
     one of the server's IPv4 or IPv6 addresses.
+    ``skip_soft_deleted``: they are listed only if deleted servers are.
     ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
     ``locked``: whether anybody has locked the server.
     ``tags``: has all of them; ``tags_any``: has at least one; ``not_tags``: not all; ``not_tags_any``: none.
@@ -113,6 +114,7 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     changed_since: float | None = None
     changed_before: float | None = None
     include_deleted: bool = False
+    skip_soft_deleted: bool = False
     only_deleted: bool = False
     uuids: tuple[str, ...] = ()
     launch_index: int | None = None
@@ -250,7 +252,7 @@ def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     if query.only_deleted:
         return [deleted]
     if not query.include_deleted:
-        return [wanted]
+        return [wanted, phases.IS_NOT_SOFT_DELETED] if query.skip_soft_deleted else [wanted]
     if not query.phases:
         return []
     return [sa.or_(wanted, deleted) if "deleted" in query.phases else wanted]

@@ -96,7 +96,7 @@ def _operation(asked: NewOperation, home: Body, body: Body, interrupted: Operati
         uuid=asked.uuid,
         server_uuid=asked.server_uuid,
         kind=asked.kind,
-        state=OperationState.PLACING if asked.kind.moves else OperationState.TASK,
+        state=_first_state(asked.kind),
         number=last_number(home, body) + NUMBERS,
         power_before=power,
         project_id=body.server.project_id,
@@ -106,12 +106,18 @@ def _operation(asked: NewOperation, home: Body, body: Body, interrupted: Operati
         updated_at=now,
         deadline=asked.deadline,
         args=asked.args,
-        held=interrupted is not None or asked.kind is OperationKind.SHELVE,
+        held=interrupted is not None or asked.kind in (OperationKind.SHELVE, OperationKind.SOFT_DELETE),
         forced=asked.kind is OperationKind.EVACUATE,
         source_uuid=body.uuid,
         twin_uuid=asked.twin_uuid,
         source_host=body.server.host,
     )
+
+
+def _first_state(kind: OperationKind) -> OperationState:
+    if kind is OperationKind.SOFT_DELETE:
+        return OperationState.SOFT_DELETED
+    return OperationState.PLACING if kind.moves else OperationState.TASK
 
 
 def wanted_power(body: Body, opened: Operation | None) -> Power:

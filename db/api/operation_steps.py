@@ -24,7 +24,7 @@ from objects import errors, notification, text
 from objects.base import Object
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage
-from objects.task import TaskState
+from objects.task import Power, TaskState
 
 State = OperationState
 
@@ -50,6 +50,12 @@ _LEAVE = (
 )
 _SET = by_index(
     sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(state=sa.bindparam("to"), updated_at=sa.bindparam("now")),
+    table,
+)
+_START = by_index(
+    sa.update(table)
+    .where(table.c.uuid.in_(dialect.uuids()))
+    .values(state=State.STARTING, power_before=Power.ON, updated_at=sa.bindparam("now")),
     table,
 )
 _HELD = by_index(sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(held=sa.true()), table)
@@ -317,6 +323,24 @@ def _has_ended(twin: Body) -> bool:
     return twin.server.deleted and twin.server.state == "deleted"
 
 
+def start_again(tx: ApiTransaction, uuids: Collection[str], state: OperationState, now: float) -> Stepped:
+    """Users want these servers back that are off on their hosts, shelved or soft-deleted as ``state`` says: start them there."""
+    locked = operations.lock(tx, uuids, (state,))
+    if locked.operations:
+        tx.execute(_START, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
+    return Stepped(operations=locked.operations)
+
+
+def reclaim(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+    """Delete these servers, which are still soft-deleted: their users have not restored them in time."""
+    locked = operations.lock(tx, uuids, (State.SOFT_DELETED,))
+    carried: list[str] = []
+    for each in locked.operations:
+        if each.source is not None:
+            carried += _end_server(tx, stamp, each.source, [each.source], each.operation, each.operation.request_id, now)
+    return Stepped(operations=locked.operations, deleted=tuple(carried))
+
+
 def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """Tasks past their deadlines: what the users had wanted before is written under higher numbers."""
     locked = operations.lock(tx, uuids, (State.TASK,))
@@ -479,10 +503,18 @@ def snapshots_of(tx: ApiTransaction, shelved: Collection[Body]) -> dict[str, str
 
 
 def delete(
-    tx: ApiTransaction, stamp: claims.Stamp, server_uuid: str, request_id: str | None, now: float, *, ignores_lock: bool = False
+    tx: ApiTransaction,
+    stamp: claims.Stamp,
+    server_uuid: str,
+    request_id: str | None,
+    now: float,
+    *,
+    ignores_lock: bool = False,
+    reclaims: bool = True,
 ) -> list[str] | None:
     """Delete a server that has had operations: all its bodies with their charges, and its open operation.
 
+    ``reclaims``: also one that is soft-deleted; else that one stays so.
     Returns the bodies that cells have to delete; None if the server is deleted already. Raises errors.Conflict for a locked server,
     unless ``ignores_lock``.
     """
@@ -499,11 +531,30 @@ def delete(
     if bodies[shown].server.deleted:
         return None
     edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)
-    carried = drop(tx, stamp, list(bodies.values()), {server_uuid: request_id}, now)
+    if now_open is not None and now_open.state is State.SOFT_DELETED and not reclaims:
+        return []
+    return _end_server(tx, stamp, bodies[shown], list(bodies.values()), now_open, request_id, now)
+
+
+def _end_server(
+    tx: ApiTransaction,
+    stamp: claims.Stamp,
+    shown: Body,
+    bodies: Sequence[Body],
+    opened: Operation | None,
+    request_id: str | None,
+    now: float,
+) -> list[str]:
+    """Delete these locked bodies of a server, of which users see ``shown``, and end its open operation.
+
+    Returns the bodies that cells have to delete.
+    """
+    server_uuid = shown.server.uuid
+    carried = drop(tx, stamp, bodies, {server_uuid: request_id}, now)
     server_names.free(tx, server_uuid)
-    quotas.release(tx, bodies[shown].server.project_id, QuotaUsage(instances=1))
-    if outbox.kept(tx) and (bodies[shown].server.turn or (now_open is not None and now_open.held)):
-        outbox.put(tx, "api", notification.of_moved_delete(server_uuid, bodies[shown].server.host, now))
-    if now_open is not None:
-        operations.end(tx, [now_open], Outcome.DELETED, now)
+    quotas.release(tx, shown.server.project_id, QuotaUsage(instances=1))
+    if outbox.kept(tx) and (shown.server.turn or (opened is not None and opened.held)):
+        outbox.put(tx, "api", notification.of_moved_delete(server_uuid, shown.server.host, now))
+    if opened is not None:
+        operations.end(tx, [opened], Outcome.DELETED, now)
     return carried

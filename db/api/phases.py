@@ -9,7 +9,17 @@ import sqlalchemy as sa
 
 from db.api.tables import instance_mappings, operations
 from objects.operation import OperationKind, OperationState
-from objects.phase import MOVE_TASKS, MOVING_STATES, OF_POWER, POWER_STATES, SHELVE_TASKS, TASKS, ServerPhase
+from objects.phase import (
+    MOVE_TASKS,
+    MOVING_STATES,
+    OF_POWER,
+    POWER_STATES,
+    SHELVE_TASKS,
+    SOFT_DELETE_TASKS,
+    SOFT_DELETED,
+    TASKS,
+    ServerPhase,
+)
 from objects.task import Power, TaskState
 
 _C, _O = instance_mappings.c, operations.c
@@ -45,6 +55,7 @@ PHASE: sa.ColumnElement[Any] = sa.case(
     (_IS_RESPAWNED, ServerPhase.BUILDING),
     (_C.state != "active", _C.state),
     (_UNTOUCHED, ServerPhase.ACTIVE),
+    (_KIND == OperationKind.SOFT_DELETE, ServerPhase.SOFT_DELETED),
     (_STATE == OperationState.SHELVED, ServerPhase.SHELVED),
     (_STATE == OperationState.VERIFY, ServerPhase.VERIFYING),
     (_STATE == OperationState.REVERTING, ServerPhase.REVERTING),
@@ -59,12 +70,16 @@ PHASE: sa.ColumnElement[Any] = sa.case(
 )
 """The phase of a row of ``instance_mappings``."""
 
+IS_NOT_SOFT_DELETED: sa.ColumnElement[bool] = sa.or_(_UNTOUCHED, sa.func.coalesce(_KIND, "") != OperationKind.SOFT_DELETE)
+"""Of live rows. Most servers never had an operation: for these none is looked for."""
+
 _VM_STATES = {power: str(phase) for power, phase in OF_POWER.items()}
 VM_STATE: sa.ColumnElement[Any] = sa.case(
     (_IS_RESPAWNED, "building"),
     (_IS_SHELVED, "shelved_offloaded"),
     (_C.state != "active", _C.state),
     (_UNTOUCHED, "active"),
+    (_KIND == OperationKind.SOFT_DELETE, SOFT_DELETED),
     (_STATE == OperationState.SHELVED, "shelved"),
     (_STATE == OperationState.VERIFY, "resized"),
     (_FAILED, "error"),
@@ -81,6 +96,8 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
     (sa.or_(_C.state != "active", _UNTOUCHED), sa.null()),
     *_when(sa.case((_KIND == OperationKind.SHELVE, _STATE)), SHELVE_TASKS),
     (_KIND == OperationKind.SHELVE, sa.null()),
+    *_when(sa.case((_KIND == OperationKind.SOFT_DELETE, _STATE)), SOFT_DELETE_TASKS),
+    (_KIND == OperationKind.SOFT_DELETE, sa.null()),
     (sa.and_(_KIND == OperationKind.REBOOT, _HARD), "rebooting_hard"),
     (_KIND == OperationKind.REBOOT, "rebooting"),
     *_when(_KIND, TASKS),

@@ -1,4 +1,4 @@
-"""What becomes of a server whose snapshot is complete: it leaves its host, or is started there again.
+"""What becomes of a server whose snapshot is complete: it leaves its host.
 
 A shelved server that has left its host is a body in no cell, without a build request: a mapping in state *shelved*, and a request
 spec that names the snapshot. ``docs/moves.md`` has the guards.
@@ -11,16 +11,12 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from db.api import claims, mappings, operation_steps, operations, quotas
 from db.api.operation_accept import current, insert_mappings, insert_specs, turn_of
 from db.api.operation_steps import Stepped
 from db.api.operations import Body, OpenOperation
-from db.api.tables import operations as table
-from db.sql import dialect
 from db.sql.connection import ApiTransaction
-from db.sql.keyed import by_index
 from objects import errors
 from objects.base import Object
 from objects.move import Move, MoveKind
@@ -105,19 +101,3 @@ def _mapping(each: ShelvedBody, now: float) -> dict[str, Any]:
         "vcpus": cores,
         "memory_mb": ram,
     }
-
-
-_START = by_index(
-    sa.update(table)
-    .where(table.c.uuid.in_(dialect.uuids()))
-    .values(state=OperationState.STARTING, power_before=Power.ON, updated_at=sa.bindparam("now")),
-    table,
-)
-
-
-def start_again(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
-    """The users want these servers back before they have left their hosts: they are started there."""
-    locked = operations.lock(tx, uuids, (OperationState.SHELVED,))
-    if locked.operations:
-        tx.execute(_START, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
-    return Stepped(operations=locked.operations)

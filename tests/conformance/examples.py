@@ -361,6 +361,7 @@ action("migrate", bodies=_migrate)
 action("os-migrateLive", bodies=_live)
 action("os-getConsoleOutput", bodies=lambda _: [{}, {"length": 5}])
 action("os-resetState", bodies=lambda _: [{"state": "active"}], allowed=(409,))
+action("restore", allowed=(409,))
 action("addSecurityGroup", bodies=lambda _: [{"name": "default"}])
 
 

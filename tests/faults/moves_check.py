@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tests.faults import model_search
 from tests.faults.model_search import ENVIRONMENT, FAULT, PROTOCOL, Label, Result, show
-from tests.faults.moves_model import GUARDS, MOVES, TASKS, Guest, Model, Row, State, runs
+from tests.faults.moves_model import GUARDS, MOVES, NO_TWIN, SOFT_DELETE, TASKS, Guest, Model, Row, State, runs
 from tests.faults.moves_steps import steps
 
 PERMITS = ("SCHEDULED", "BUILDING", "ACTIVE")
@@ -54,11 +54,12 @@ class World(NamedTuple):
         return f"{self.operations} x {self.kinds} on {self.hosts}, faults {self.faults}{', drivers too' if self.failing else ''}"
 
 
-EVERYTHING = "+".join((*MOVES, *TASKS))
+EVERYTHING = "+".join((*MOVES, *TASKS, SOFT_DELETE))
 ONE, TWO, THREE = "a1:A", "a1:A,b1:B", "a1:A,a2:A,b1:B"
 MIGRATION = World("migrate", TWO, 0)
 SHELVE = World("shelve", ONE, 1, bodies=2)
 IMAGE = World("image", ONE, 1, bodies=1)
+RESTORED = World(SOFT_DELETE, ONE, 1, bodies=1)
 WORLDS = [
     MIGRATION,
     World("migrate", THREE, 0),
@@ -68,12 +69,14 @@ WORLDS = [
     World("migrate", TWO, 1),
     SHELVE,
     IMAGE,
+    RESTORED,
     World("rescue+unrescue", ONE, 0, operations=2, bodies=1),
 ]
 """Worlds that are searched to their end. With ``--no-delete`` this is possible for two operations in place, too."""
 SOONEST = {
     World("shelve+unshelve", ONE, 0, operations=2, bodies=3): ("snapshot-first", "snapshot-off", "snapshot-kept"),
     World("image", ONE, 0, bodies=1): ("image-told", "image-gone"),
+    RESTORED: ("reclaim-state",),
     World("stop+start", ONE, 0, operations=2, bodies=1): ("ask-number",),
     World("stop+start", ONE, 1, operations=2, bodies=1): ("done-number", "begin"),
     World("reboot", ONE, 1, bodies=1): ("begin-over", "resume-failed"),
@@ -158,13 +161,13 @@ def unsafe_ends(s: State) -> str | None:
 def unfinished(s: State) -> str | None:
     """The end invariant that this state breaks, if any. Checked where no step of the protocol is left."""
     operation = s.operation
-    if operation is not None and operation.state != "verify":
+    if operation is not None and operation.state not in ("verify", "soft-deleted"):
         return f"E1 the operation stays {operation.state}"
     shelved = {mapping.image for mapping in s.mappings if mapping and not mapping.deleted and mapping.image}
     left = {number for number, _ in s.images} - s.listed - shelved
     if left and operation is None and not s.dead:
         return f"E7 images stay that nothing needs: {left}"
-    keep = {operation.source, operation.twin} if operation else set() if s.gone else {s.pointer}
+    keep = {operation.source, operation.twin} - {NO_TWIN} if operation else set() if s.gone else {s.pointer}
     for body, row in enumerate(s.rows):
         here = [guest for guest in s.guests if guest.body == body]
         if broken := not_settled(s, body, row, here) if body in keep else left_behind(s, body, row, here):
@@ -203,7 +206,7 @@ def outcome(s: State) -> str:
     if s.gone:
         return "deleted"
     if s.operation:
-        return "waits for confirm or revert"
+        return s.operation.state if s.operation.kind == SOFT_DELETE else "waits for confirm or revert"
     if s.mapping(s.pointer).told == "shelved":
         return "shelved"
     return f"body {s.pointer} {'on' if runs(s.row(s.pointer).power) else 'off'}, size {s.sizes[s.pointer]}"

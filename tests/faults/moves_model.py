@@ -1,7 +1,7 @@
 """An explicit-state model of operations after the boot: a second body is booted, and one pointer says which body is the server.
 
 Modelled (``docs/moves.md``): operations in place (stop, start, reboot, rescue, unrescue), images of servers, moves (migrate,
-resize, evacuate) and shelving. The
+resize, evacuate), shelving, and soft delete with restore and reclaim. The
 API database has the operation, the pointer, and for each body a request, a mapping, a claim and its charge. Cell databases have
 rows with tasks, and feeds. Then there are super conductors, cell conductors, agents and their guests, and a user who deletes,
 confirms and reverts. One transaction in one database is one atomic step, and anything may happen between two. There is no clock:
@@ -65,6 +65,7 @@ GUARDS = {
     "snapshot-kept": "an unshelve that is given up leaves the shelved body and its snapshot",
     "image-told": "an image is listed only after the cell has told that it is complete",
     "image-gone": "an operation that does not end well removes the image that it may have made",
+    "reclaim-state": "a server is reclaimed only while its operation says that it is soft-deleted: not after its user's restore",
     "ended-task": "an evacuation that ended an open task writes the power back even if it never asked its source to be off",
 }
 """Every guard of operations; a model may be built without some of them, to see what they are for."""
@@ -85,11 +86,15 @@ TASKS = {
 SHELVING = ("shelve", "unshelve")
 """Shelve is a task with the power ``save``: off, after a snapshot. Unshelve is a move whose source has no guest."""
 
+SOFT_DELETE = "soft-delete"
+"""The guest is held until its user restores the server, or a sweep reclaims it: that is a delete."""
+
 NO_TWIN = -1
 
 Message = tuple[Any, ...]
 """A tagged tuple: ('order', host, body, attempt), ('task', host, body, number, power), and so on. Also a write that a paused sweep
-or a user's call will make: ('ask', body, number, power), and ('switch' | 'undo' | 'confirm' | 'revert', operation's number)."""
+or a user's call will make: ('ask', body, number, power), and ('switch' | 'undo' | 'confirm' | 'revert' | 'reclaim', number of the
+operation)."""
 
 
 class Operation(NamedTuple):
@@ -360,6 +365,8 @@ class Model:
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want), want=want)
         if kind == "shelve":
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want))
+        if kind == SOFT_DELETE:
+            return s._replace(operation=Operation(kind, "soft-deleted", source, NO_TWIN, number, s.want), want="off")
         if kind == "unshelve":
             s = s._replace(want="on")
         ends_task = s.operation is not None and s.operation.state == "task"

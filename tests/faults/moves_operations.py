@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.model_search import PROTOCOL, Label
+from tests.faults.model_search import ENVIRONMENT, PROTOCOL, Label
 from tests.faults.moves_model import TASKS, Model, Operation, State, kept_power
 from tests.faults.protocol_model import put
 
@@ -20,6 +20,7 @@ def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     asks = {
         "task": (operation.source, 0, wanted),
         "holding": (operation.source, 0, "held"),
+        "soft-deleted": (operation.source, 0, "held"),
         "reverting": (operation.twin, 2, "held"),
         "starting": (operation.source, 3, s.want),
     }
@@ -53,6 +54,8 @@ def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
         yield ("operation ends", operation.kind, source.task), PROTOCOL, s._replace(operation=None)
     elif operation.state == "starting" and source.number == number + 3:
         yield ("operation ends: the cell has the start",), PROTOCOL, s._replace(operation=None)
+    elif operation.state == "soft-deleted" and ("reclaim", number) not in s.bag:
+        yield ("sweep sees that the time is over",), ENVIRONMENT, model.send(s, ("reclaim", number))
     elif operation.state == "building":
         twin = s.mapping(operation.twin)
         if (twin.told == "active" or not model.on("switch-active")) and ("switch", number) not in s.bag:
@@ -131,6 +134,12 @@ def switched(model: Model, s: State, operation: Operation) -> list[State]:
 def offloaded(model: Model, s: State, operation: Operation) -> State:
     waits = operation.state == "shelved" or not model.on("snapshot-first")
     return model.offload(s, operation) if waits else s
+
+
+def reclaimed(model: Model, s: State, operation: Operation) -> State:
+    if operation.state == "soft-deleted":
+        return model.delete(s)
+    return s if model.on("reclaim-state") else model.delete(s)._replace(broken="D1 a server that its user restored is reclaimed")
 
 
 def decided(model: Model, s: State, operation: Operation, kind: str) -> State:

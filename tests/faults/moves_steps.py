@@ -8,6 +8,7 @@ from tests.faults.model_search import ENVIRONMENT, FAULT, PROTOCOL
 from tests.faults.moves_model import (
     MOVES,
     SHELVING,
+    SOFT_DELETE,
     Agent,
     AgentTask,
     Build,
@@ -20,7 +21,7 @@ from tests.faults.moves_model import (
     State,
     runs,
 )
-from tests.faults.moves_operations import BEFORE_SWITCH, Step, advancing, asking, decided, offloaded, switched, undone
+from tests.faults.moves_operations import BEFORE_SWITCH, Step, advancing, asking, decided, offloaded, reclaimed, switched, undone
 from tests.faults.protocol_model import put
 
 CONDUCTORS = 2
@@ -70,6 +71,9 @@ def user_steps(model: Model, s: State) -> Iterator[Step]:
     if operation and operation.state == "shelved":
         started = s._replace(operation=operation._replace(state="starting"), want="on")
         yield ("user unshelves",), ENVIRONMENT, started
+    if operation and operation.state == "soft-deleted":
+        restored = s._replace(operation=operation._replace(state="starting"), want="on")
+        yield ("user restores",), ENVIRONMENT, restored
     if operation and operation.state == "verify":
         yield ("user confirms",), ENVIRONMENT, model.send(s, ("confirm", operation.number))
         yield ("user reverts",), ENVIRONMENT, model.send(s, ("revert", operation.number))
@@ -84,6 +88,7 @@ def may_ask(model: Model, s: State, kind: str) -> bool:
     if kind in (*MOVES, *SHELVING):
         return None in s.mappings and (s.want != "rescue" or kind == "evacuate")
     allowed = {"reboot": ("on",), "rescue": ("on", "off"), "unrescue": ("rescue",), "image": ("on", "off")}
+    allowed[SOFT_DELETE] = ("on", "off", "rescue")
     return s.want in allowed.get(kind, ("on", "off"))
 
 
@@ -387,6 +392,8 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
         return switched(model, s, s.operation)
     if kind == "offload":
         return [offloaded(model, s, s.operation)]
+    if kind == "reclaim":
+        return [reclaimed(model, s, s.operation)]
     return [undone(model, s, s.operation) if kind == "undo" else decided(model, s, s.operation, kind)]
 
 

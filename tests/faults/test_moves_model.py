@@ -7,11 +7,12 @@ import random
 import pytest
 
 from tests.faults.moves_check import EVERYTHING, MIGRATION, ONE, THREE, World, search, soonest, walk
-from tests.faults.moves_model import GUARDS
+from tests.faults.moves_model import GUARDS, SOFT_DELETE
 
 IN_PLACE = World("stop+start+reboot", ONE, 0, bodies=1)
 SHELVE = World("shelve", ONE, 0, bodies=2)
 IMAGE = World("image", ONE, 0, bodies=1)
+RESTORED = World(SOFT_DELETE, ONE, 0, bodies=1)
 TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
 """The second stop is asked for after the first is done, or after its deadline passed and the server was to be on again."""
 
@@ -23,9 +24,10 @@ TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
         (IN_PLACE, True, 9_561, {"body 0 on, size 1", "body 0 off, size 1", "deleted"}),
         (SHELVE, True, 4_991, {"body 0 on, size 1", "shelved", "deleted"}),
         (IMAGE, True, 3_753, {"body 0 on, size 1", "deleted"}),
+        (RESTORED, True, 6_623, {"body 0 on, size 1", "soft-deleted", "deleted"}),
         (TWO_IN_A_ROW, False, 72_349, {"body 0 on, size 1", "body 0 off, size 1"}),
     ],
-    ids=["migration", "in place", "shelve", "image", "two in a row"],
+    ids=["migration", "in place", "shelve", "image", "soft delete", "two in a row"],
 )
 def test_with_all_guards_no_state_after_a_boot_is_wrong(world: World, deletes: bool, states: int, ends: set[str]) -> None:
     found = search(world.model(deletes=deletes))
@@ -79,6 +81,7 @@ WHY = {
     "snapshot-kept": 16,
     "image-told": 5,
     "image-gone": 14,
+    "reclaim-state": 4,
     "ended-task": 13,
 }
 """Every guard, and in how few steps an invariant breaks without it in the world that needs it soonest."""

@@ -67,6 +67,9 @@ class Doorbells:
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         self.heard.put(("delete", tuple(uuids)))
 
+    def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
+        """Tests carry operations out by hand."""
+
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
         return self.guests.console_output(context, uuid, lines, timeout)
 

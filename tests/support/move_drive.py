@@ -10,7 +10,7 @@ from uuid import uuid4
 from db.api import builds, mappings, operation_steps, operations, shelving
 from db.api.operations import OpenOperation
 from objects.instance import Instance, Server, State
-from objects.operation import Operation, OperationArgs, OperationKind
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.task import Power
 from service.periodic import wait_until
 from tests.support import fleet
@@ -284,7 +284,8 @@ class ShelveDrive:
 
     def start_again(self) -> bool:
         uuids, now = [self.operation.uuid], self.cloud.api.now()
-        return bool(self.conductor.database.write(shelving.start_again, uuids, now).operations)
+        state = OperationState.SHELVED
+        return bool(self.conductor.database.write(operation_steps.start_again, uuids, state, now).operations)
 
     def late(self) -> list[str]:
         """All steps that a conductor or a user might still take. Those that changed something."""

@@ -481,6 +481,7 @@ def test_lists_and_records_agree_about_every_phase(front: Front, server: str) ->
             *((OperationKind.RESIZE, state, False) for state in OperationState if state is not OperationState.ENDED),
             *((OperationKind.EVACUATE, state, False) for state in (OperationState.BUILDING, OperationState.STARTING)),
             *((OperationKind.SHELVE, state, False) for state in SHELVE_STATES),
+            *((OperationKind.SOFT_DELETE, state, False) for state in (OperationState.SOFT_DELETED, OperationState.STARTING)),
         ]
     ]
     shelved = [(Power.OFF, TaskState.DONE, kind, state, False) for kind, state in ((None, None), UNSHELVING)]

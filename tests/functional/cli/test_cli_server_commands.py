@@ -674,3 +674,22 @@ def test_the_events_of_a_server_from_its_request_to_its_end(front: Front, operat
     assert (end["Event"], end["Host"], end["Result"]) == ("compute_terminate_instance", "h2", "")
     assert operator.done(f"server event show {server} -f csv").startswith('"Event","Try","Host"')
     assert "req-x" in operator.refused(f"server event show {server} --request req-x")
+
+
+def test_a_soft_deleted_server_is_restored_or_deleted_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    front = Front(tmp_path, ApiSettings(reclaim_instance_interval=600))
+    for name in ("one", "two"):
+        uuid = front.boot(name)
+        front.hand_over()
+        front.activate(uuid)
+        front.follow_feed()
+    with typing_at(front, tmp_path, capsys) as operator:
+        operator.done("server delete one two --wait")
+        assert operator.json("server list") == []
+        assert {each["Status"] for each in operator.json("server list --status soft_deleted")} == {"SOFT_DELETED"}
+        assert "There is no server 'one'" in operator.refused("server stop one")
+        operator.done("server restore one")
+        assert "it is not soft-deleted" in operator.refused("server restore one")
+        operator.done("server delete two --force --wait")
+        assert "There is no server 'two'" in operator.refused("server restore two")
+    front.close()

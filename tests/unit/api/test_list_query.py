@@ -41,7 +41,9 @@ def falcon_request() -> falcon.Request:
 
 def test_nothing_asked_is_the_own_project_newest_first() -> None:
     """And one more than a page, to know whether it is the last."""
-    assert asked("deleted=False") == ServerQuery(project_id="p1", sort=(("created_at", "desc"),), limit=1001)
+    assert asked("deleted=False") == ServerQuery(
+        project_id="p1", skip_soft_deleted=True, sort=(("created_at", "desc"),), limit=1001
+    )
 
 
 @pytest.mark.parametrize("query", ["all_tenants=1", "all_tenants=True", "all_tenants", "all_tenants="])
@@ -80,7 +82,7 @@ def test_statuses_are_states(query: str, states: tuple[str, ...]) -> None:
 
 def test_a_status_that_no_server_has_makes_an_empty_list() -> None:
     """One that does not exist is an error since 2.38 and was an empty list before."""
-    assert ask("status=SOFT_DELETED") is None
+    assert ask("status=PASSWORD") is None
     assert ask("status=DOZING", version=MINIMUM) is None
     assert ask("status=DOZING", version=(2, 37)) is None
     with pytest.raises(errors.Invalid, match=r"^status: "):
@@ -98,6 +100,12 @@ def test_deleted_servers_are_for_administrators() -> None:
     assert ask("vm_state=deleted", admin=False) is None
     with pytest.raises(errors.Forbidden, match=r"^status: "):
         ask("status=DELETED", admin=False)
+
+
+@pytest.mark.parametrize("query", ["soft_deleted=1", "status=soft_deleted", "vm_state=soft-delete&vm_state=active"])
+def test_soft_deleted_servers_are_listed_only_if_somebody_asks_for_them(query: str) -> None:
+    assert not asked(query, admin=False).skip_soft_deleted
+    assert asked("status=ACTIVE&power_state=4").skip_soft_deleted
 
 
 def test_changes_include_what_was_deleted() -> None:
@@ -144,14 +152,13 @@ def test_changes_include_what_was_deleted() -> None:
 )  # fmt: skip
 def test_a_filter_is_a_field_of_the_query(query: str, fields: dict[str, Any]) -> None:
     """Empty ones are passed over."""
-    values: dict[str, Any] = {"project_id": "p1", "sort": (("created_at", "desc"),), "limit": 1001}
+    values: dict[str, Any] = {"project_id": "p1", "skip_soft_deleted": True, "sort": (("created_at", "desc"),), "limit": 1001}
     assert asked(query) == ServerQuery(**(values | fields))
 
 
 @pytest.mark.parametrize(
     "query",
-    ["soft_deleted=1", "kernel_id=k",
-     "launch_index=x", "status=ACTIVE&power_state=0", "status=SHUTOFF&vm_state=building"],
+    ["kernel_id=k", "launch_index=x", "status=ACTIVE&power_state=0", "status=SHUTOFF&vm_state=building"],
 )  # fmt: skip
 def test_what_no_server_has_makes_an_empty_list(query: str) -> None:
     """As it would anywhere else where no server has it."""

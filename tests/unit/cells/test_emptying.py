@@ -80,9 +80,10 @@ def test_what_may_not_be_moved_has_a_reason(power: Power) -> None:
 def test_an_open_operation_is_waited_for(state: OperationState) -> None:
     """But a resize in *verify* has no end of its own, and an evacuation ends a task that a dead host will not carry out.
 
-    A server that is shelved on its host can leave it. A live migration from or to a dead host is ended.
+    A server that is shelved on its host can leave it, and a soft-deleted one is left there. A live migration from or to a dead host
+    is ended.
     """
-    needs = {OperationState.VERIFY: Need.STUCK, OperationState.SHELVED: Need.OFFLOAD}
+    needs = {OperationState.VERIFY: Need.STUCK, OperationState.SHELVED: Need.OFFLOAD, OperationState.SOFT_DELETED: Need.STUCK}
     assert judge(ROW, body(), operation(state), UP, BOTH).need is needs.get(state, Need.WAIT)
     needs |= {OperationState.TASK: Need.MOVE, OperationState.SENDING: Need.GIVE_UP}
     assert judge(ROW, body(), operation(state), DEAD, BOTH).need is needs.get(state, Need.WAIT)
