@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from api import opts
+from api.quota_limits import configured as configured_limits
 from cli.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
 from cli.deployment import Deployment
 from db.api import quota_limits, quotas
@@ -17,6 +18,9 @@ from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits, QuotaUsage
 
+OTHERS = ("key_pairs", "metadata_items", "server_groups", "server_group_members")
+"""Quotas without usage of a project. Only the API sets them."""
+USED = ("project", "instances", "max_instances", "cores", "max_cores", "ram", "max_ram")
 WHAT = {"instances": "servers", "cores": "virtual CPUs", "ram": "MiB of memory"}
 
 
@@ -37,9 +41,8 @@ class QuotaSet(ActionShow):
         changes = OwnLimits(**{resource: getattr(parsed_args, resource) for resource in RESOURCES})
         if changes == OwnLimits():
             raise errors.Invalid(f"Nothing to set: give {_options()}")
-        defaults = _defaults(self.deployment)
         changed = self.deployment.api_database.write(quotas.change, parsed_args.project, changes, force=parsed_args.force)
-        return _shown(changed, defaults)
+        return _shown(self.deployment, changed)
 
 
 class QuotaUnset(ActionShow):
@@ -55,12 +58,13 @@ class QuotaUnset(ActionShow):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         named = [resource for resource in RESOURCES if getattr(parsed_args, resource)]
-        defaults = _defaults(self.deployment)
-        return _shown(self.deployment.api_database.write(_forget, parsed_args.project, named), defaults)
+        return _shown(self.deployment, self.deployment.api_database.write(_forget, parsed_args.project, named))
 
 
 class QuotaShow(AdminShow):
     """Show quota and usage of a project. Defaults come from the API, else from [quota] in this command's configuration.
+
+    own_limits names the limits that were set for this project, class_limits those of the default class, set over the API for all.
 
     Example: superconductor quota show 7f1c
     """
@@ -69,8 +73,7 @@ class QuotaShow(AdminShow):
         parser.add_argument("project", metavar="PROJECT", type=name)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        defaults = _defaults(self.deployment)
-        return _shown(self.deployment.api_database.read(quotas.get, parsed_args.project), defaults)
+        return _shown(self.deployment, self.deployment.api_database.read(quotas.get, parsed_args.project))
 
 
 class QuotaList(AdminLister):
@@ -127,10 +130,16 @@ def _paired(one: QuotaUsage, other: QuotaUsage | QuotaLimits) -> list[int]:
     return [getattr(amounts, resource) for resource in RESOURCES for amounts in (one, other)]
 
 
-def _shown(quota: Quota, defaults: QuotaLimits) -> tuple[tuple[str, ...], Row]:
-    own = ", ".join(resource for resource in RESOURCES if getattr(quota.own, resource) is not None)
-    columns = ("project", "instances", "max_instances", "cores", "max_cores", "ram", "max_ram", "own_limits")
-    return columns, (*_row(quota, defaults), own)
+def _shown(deployment: Deployment, quota: Quota) -> tuple[tuple[str, ...], Row]:
+    database = deployment.api_database
+    of_class, of_project = (database.read(quota_limits.of, each) for each in (quota_limits.DEFAULTS, quota.project_id))
+    limits = configured_limits(opts.settings(deployment.conf)) | of_class | of_project
+    own = [resource for resource in RESOURCES if getattr(quota.own, resource) is not None]
+    shown = dict(zip(USED, _row(quota, _defaults(deployment)), strict=True))
+    shown |= {f"max_{name}": limits[name] for name in OTHERS}
+    shown["own_limits"] = ", ".join([*own, *sorted(of_project)])
+    shown["class_limits"] = ", ".join(sorted(of_class))
+    return tuple(shown), tuple(shown.values())
 
 
 def _options() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import builds, quotas
+from db.api import builds, quota_limits, quotas
 from objects.quota import Admission, QuotaUsage
 from tests.support import fleet
 from tests.support.commands import Shell
@@ -21,7 +21,12 @@ NOTHING = {
     "max_instances": -1,
     "max_cores": -1,
     "max_ram": -1,
+    "max_key_pairs": 100,
+    "max_metadata_items": 128,
+    "max_server_groups": -1,
+    "max_server_group_members": -1,
     "own_limits": "",
+    "class_limits": "",
 }
 
 
@@ -48,6 +53,16 @@ def test_limits_from_the_first_to_none(shell: Shell) -> None:
     assert shell.json("quota set p --cores 9") == has | {"max_instances": 5, "max_cores": 9, "own_limits": "instances, cores, ram"}
     assert shell.json("quota unset p --instances --ram") == has | {"max_cores": 9, "own_limits": "cores"}
     assert shell.json("quota unset p") == has
+
+
+def test_limits_that_the_api_has_set_are_shown_with_where_they_come_from(shell: Shell) -> None:
+    database = synced(sqlite_url(shell.state, "api"), "api")
+    database.write(quota_limits.change, quota_limits.DEFAULTS, {"cores": 8, "server_groups": 4})
+    database.write(quota_limits.change, "p", {"key_pairs": 3})
+    database.dispose()
+    of_class = {"max_cores": 8, "max_server_groups": 4, "class_limits": "cores, server_groups"}
+    assert shell.json("quota show p") == NOTHING | of_class | {"max_key_pairs": 3, "own_limits": "key_pairs"}
+    assert shell.json("quota show q") == NOTHING | of_class | {"project": "q"}
 
 
 def test_a_limit_below_what_is_used_needs_force(shell: Shell) -> None:
