@@ -224,7 +224,7 @@ class Operations:
             now=self._database.now(),
             request_id=call.context.request_id,
             ignores_lock=call.may(policies.IGNORE_LOCK),
-            reclaims=force,  # a second delete must not do what the first one left to the interval
+            reclaims=not keeps,  # a second delete must not do what the first one left to the interval
         )
         if deleted is None:
             raise missing(server_id)

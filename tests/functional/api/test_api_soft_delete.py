@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import falcon.testing
+import msgspec
 import pytest
 import sqlalchemy as sa
 
+from api.main import build_app
 from api.opts import ApiSettings
 from db.api import builds, operation_steps, operations, quotas
 from db.api.tables import finalized
@@ -100,6 +103,15 @@ def test_a_forced_delete_is_done_at_once(front: Front, server: str) -> None:
     for each in (server, other):
         assert front.get(f"/v2.1/servers/{each}", NEW).status_code == 404
     assert front.database.read(operations.open_for, [server, other]) == {}
+
+
+def test_without_the_interval_a_soft_deleted_server_is_deleted_as_any_other(front: Front, server: str) -> None:
+    """It was soft-deleted while the option was set."""
+    soft_deleted(front, server)
+    settings = msgspec.structs.replace(front.settings, reclaim_instance_interval=0)
+    client = falcon.testing.TestClient(build_app(settings, front.registry, front.database, front.bus, None))
+    assert client.simulate_delete(f"/v2.1/servers/{server}", headers=NEW).status_code == 204
+    assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
 
 
 def test_a_server_that_nobody_could_restore_is_deleted_at_once(front: Front, server: str) -> None:
