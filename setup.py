@@ -30,6 +30,7 @@ MODULES = (
     "table/columns",
     "table/host_table",
     "table/hosts",
+    "table/named_rows",
     "table/tentative_claims",
 )
 """Of the scheduler: those a decision spends its time in, and the classes they share. Filters, weighers and drivers stay as they

@@ -7,7 +7,7 @@ size.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from scheduler.plan.shapes import Shapes
 from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.table.hosts import Hosts
+from scheduler.table.named_rows import NamedRows
 from tests.support.databases import cell_database
 
 HOSTS = 2000
@@ -146,6 +147,30 @@ def groups() -> Iterator[Count]:
             return spec_of(fleet, flavor=fleet.small, group=group), members
 
         yield Count(f"one more member of {MEMBERS}, {policy.value}", usual(fleet, driver, one_more), 0.3)
+        index = _CountingIndex(fleet.table.rows_of)
+        fleet.table.named_rows = NamedRows(index)
+        for _ in range(2):
+            index.asked = 0
+            decide(fleet, driver, *one_more())
+        yield Count("names looked up in the index of all hosts", index.asked, 2, "names")
+
+
+class _CountingIndex(Mapping[str, Sequence[int]]):
+    """An index of hosts that counts how many it is asked for."""
+
+    def __init__(self, index: Mapping[str, Sequence[int]]) -> None:
+        self._index = index
+        self.asked = 0
+
+    def __getitem__(self, name: str) -> Sequence[int]:
+        self.asked += 1
+        return self._index[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
 
 
 def aggregates() -> Iterator[Count]:

@@ -32,7 +32,7 @@ class ServerGroupAffinityFilter(Filter):
     def named(self, table: HostTable, request: Request) -> Named | None:
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
             return None
-        rows = np.zeros(0, np.int64) if self._closed(request) else request.rows_with_members(table.rows_of)
+        rows = np.zeros(0, np.int64) if self._closed(request) else request.rows_with_members(table.named_rows)
         return Named(rows, pass_alone=True)
 
     @staticmethod
@@ -58,7 +58,7 @@ class ServerGroupAntiAffinityFilter(Filter):
     def named(self, table: HostTable, request: Request) -> Named | None:
         if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
             return None
-        return Named(request.rows_with_members(table.rows_of, request.group.max_server_per_host), pass_alone=False)
+        return Named(request.rows_with_members(table.named_rows, request.group.max_server_per_host), pass_alone=False)
 
 
 class ServerGroupRackFilter(Filter):

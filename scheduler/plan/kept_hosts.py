@@ -162,7 +162,9 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
                 each = part.weigher.multipliers(hosts)
                 multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
     if request.group is not None:
-        members = [_members(request, table.hosts[row]) for row in rows]
+        names = [table.hosts[row] for row in rows]
+        placed, all_of_them = (request.members.of_hosts(names, with_held=with_held) for with_held in (False, True))
+        members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
     return KeptHosts(
         rows=rows,
         scores=scores,
@@ -176,11 +178,6 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
         limits=limits,
         multipliers=multipliers,
     )
-
-
-def _members(request: Request, host: str) -> tuple[int, int]:
-    placed = request.members.counts(with_held=False).get(host.lower(), 0)
-    return placed, request.members.count(host) - placed
 
 
 def _host(table: HostTable, row: int) -> KeptHost:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 
 import numpy as np
 
 from objects.inventory import Slot
 from scheduler.table.arrays import Ints
+from scheduler.table.named_rows import NamedRows
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class _Column:
     counts: Ints
     changes: int
     with_held: bool
-    rows_of: Mapping[str, Sequence[int]]
+    named: NamedRows
 
 
 class Members:
@@ -32,8 +32,7 @@ class Members:
     def __init__(self, slots: Collection[Slot] = ()) -> None:
         held = [slot for slot in slots if slot.held]
         placed = [slot for slot in slots if not slot.held] if held else slots
-        self._placed = Counter(map(str.lower, [slot.host for slot in placed]))
-        self._held = Counter(map(str.lower, [slot.host for slot in held]))
+        self._placed, self._held = _counted(placed), _counted(held)
         self._in_domains = Counter((slot.fault_domain, slot.host.lower()) for slot in slots if slot.fault_domain is not None)
         self._own_placed: Counter[str] = Counter()
         self._own_held: Counter[str] = Counter()
@@ -85,40 +84,55 @@ class Members:
 
     def count(self, host: str) -> int:
         """Members and held slots on one host."""
-        name = host.lower()
-        own = self._own_placed[name] if self._own_placed else 0
-        return max(self._placed[name] - own, 0) + max(self._held[name] - self._own_held[name], 0)
+        return self.of_hosts((host,), with_held=True)[0]
 
     def of_hosts(self, hosts: Iterable[str], *, with_held: bool) -> list[int]:
         """How many members each of these hosts has."""
-        counts = self.counts(with_held=with_held)
-        return [counts.get(host.lower(), 0) for host in hosts]
+        names = list(map(str.lower, hosts))
+        counts = _less(self._placed, self._own_placed, names)
+        if not (with_held and self._held):
+            return counts
+        return list(map(int.__add__, counts, _less(self._held, self._own_held, names)))
 
-    def rows(self, rows_of: Mapping[str, Sequence[int]], least: int, *, with_held: bool) -> Ints:
-        """The rows, in order, of the hosts with at least so many members. ``rows_of``: the rows of each host."""
+    def rows(self, named: NamedRows, least: int, *, with_held: bool) -> Ints:
+        """The rows, in order, of the hosts with at least so many members."""
         counts: Mapping[str, int] = self.counts(with_held=with_held)
-        hosts: Iterable[str] = counts if least == 1 else [host for host, count in counts.items() if count >= least]
-        found = np.fromiter(chain.from_iterable(map(rows_of.get, hosts, repeat(()))), np.int64)
+        hosts: Collection[str] = counts if least == 1 else [host for host, count in counts.items() if count >= least]
+        found, _ = named.of(hosts)
         found.sort()
         return found
 
-    def by_row(self, rows_of: Mapping[str, Sequence[int]], size: int, *, with_held: bool) -> Ints:
-        """The same as ``counts`` for each of ``size`` rows; ``rows_of``: the rows of each host. Not to be written to."""
+    def of_rows(self, named: NamedRows, rows: Ints, *, with_held: bool) -> Ints:
+        """How many members the host of each of these rows has."""
+        theirs, counts = self._placed_rows(named, with_held=with_held)
+        if not theirs.size:
+            return np.zeros(rows.size, np.int64)
+        order = theirs.argsort()
+        nearest = order[np.minimum(np.searchsorted(theirs, rows, sorter=order), theirs.size - 1)]
+        return np.where(theirs[nearest] == rows, counts[nearest], 0)
+
+    def by_row(self, named: NamedRows, size: int, *, with_held: bool) -> Ints:
+        """The same for each of ``size`` rows. Not to be written to."""
         column = self._column
         if column is None or (column.changes, column.counts.size, column.with_held) != (self._changes[0], size, with_held):
-            counts = self.counts(with_held=with_held)
-            rows = [rows_of.get(host, ()) for host in counts]
+            rows, counts = self._placed_rows(named, with_held=with_held)
             by_row = np.zeros(size, dtype=np.int64)
-            by_row[list(chain.from_iterable(rows))] = np.repeat(list(counts.values()), list(map(len, rows)))
-            self._column = column = _Column(by_row, self._changes[0], with_held, rows_of)
+            by_row[rows] = counts
+            self._column = column = _Column(by_row, self._changes[0], with_held, named)
         return column.counts
+
+    def _placed_rows(self, named: NamedRows, *, with_held: bool) -> tuple[Ints, Ints]:
+        """The rows of all hosts with members, and how many these have."""
+        counts = self.counts(with_held=with_held)
+        rows, positions = named.of(counts)
+        return rows, np.fromiter(counts.values(), np.int64, len(counts))[positions]
 
     def _one_more(self, host: str, *, held: bool) -> None:
         (self._held if held else self._placed)[host] += 1
         column, known = self._column, self._changes[0]
         self._changes[0] += 1
         if column is not None and column.changes == known and (column.with_held or not held):
-            column.counts[list(column.rows_of.get(host, ()))] += 1
+            column.counts[column.named.of((host,))[0]] += 1
             column.changes += 1
 
     def of_other_domains(self, fault_domain: str) -> set[str]:
@@ -137,6 +151,22 @@ class Members:
     @property
     def any_held(self) -> bool:
         return bool(self._held - self._own_held)
+
+
+def _counted(slots: Collection[Slot]) -> Counter[str]:
+    """Slots by host."""
+    hosts = [slot.host for slot in slots]
+    if not "".join(hosts).islower():  # most names are
+        hosts = list(map(str.lower, hosts))
+    once = dict.fromkeys(hosts, 1)
+    return Counter(once if len(once) == len(hosts) else hosts)  # counting takes three times as long
+
+
+def _less(counts: Mapping[str, int], own: Mapping[str, int], names: Sequence[str]) -> list[int]:
+    """The counts of these hosts, without ``own`` ones."""
+    if not own:
+        return [counts.get(name, 0) for name in names]
+    return [max(counts.get(name, 0) - own.get(name, 0), 0) for name in names]
 
 
 NOBODY = Members()

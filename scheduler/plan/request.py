@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.plan.members import NOBODY, Members
 from scheduler.table.arrays import Ints, mixed
+from scheduler.table.named_rows import NamedRows
 
 T = TypeVar("T")
 
@@ -95,9 +96,9 @@ class Request:
         """Whether members of its affinity group are on several hosts because some of them are moving."""
         return self.policy is GroupPolicy.AFFINITY and self.members.moving > 0 and len(self.members.counts(with_held=False)) > 1
 
-    def rows_with_members(self, rows_of: Mapping[str, Sequence[int]], least: int = 1) -> Ints:
+    def rows_with_members(self, named: NamedRows, least: int = 1) -> Ints:
         """The rows, in order, of hosts with at least so many members of its group. Held slots count unless it is ``yielding``."""
-        return self.members.rows(rows_of, least, with_held=not self.yielding)
+        return self.members.rows(named, least, with_held=not self.yielding)
 
     @property
     def forced(self) -> bool:

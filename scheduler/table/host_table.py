@@ -20,6 +20,7 @@ from scheduler.table.arrays import Floats, Ints, Mask, column, mixed
 from scheduler.table.columns import Columns
 from scheduler.table.dictionary_column import DictionaryColumns
 from scheduler.table.host_name_conflicts import HostNameConflicts
+from scheduler.table.named_rows import NamedRows
 from scheduler.table.tentative_claims import TentativeClaims
 from scheduler.table.topology import Layout, Topology
 
@@ -120,6 +121,7 @@ class HostTable(TentativeClaims):
         self.cells, self.zones = self._topology.cells, self._topology.zones
         self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
         self.rows_of: dict[str, tuple[int, ...]] = {}  # by names in lower case
+        self.named_rows = NamedRows(self.rows_of)
         self.facets = DictionaryColumns()
         self.name_conflicts = HostNameConflicts()
         self.rehomed: set[str] = set()
@@ -219,6 +221,7 @@ class HostTable(TentativeClaims):
         name = self.hosts[row].lower()
         siblings = tuple(each for each in self.rows_of[name] if each != row)
         self._further_nodes -= bool(siblings)
+        self.named_rows.changed()
         if siblings:
             self.rows_of[name] = siblings
         else:
@@ -254,6 +257,7 @@ class HostTable(TentativeClaims):
             self.nodes.append(node)
         siblings = self.rows_of.get(name, ())
         self.rows_of[name] = (*siblings, row)
+        self.named_rows.changed()
         self._further_nodes += bool(siblings)
         self._place_row(row)
         if host in self._without_row:

@@ -21,6 +21,8 @@ Kind = TypeVar("Kind", bound=np.generic)
 _HALF = (1 << 64) - 1
 FEW_ROWS = 64
 """Up to so many rows, members are looked up host by host: faster than a column for the whole table."""
+SPARSE_ROWS = 16
+"""The same if more than so many times as many rows are in the table: the rows of members are searched then."""
 
 
 class HostState(Object, frozen=True, kw_only=True):
@@ -318,7 +320,10 @@ class Hosts:
         if self.rows is not None and self.rows.size <= FEW_ROWS:
             names = [self.table.hosts[row] for row in self.rows.tolist()]
             return np.array(members.of_hosts(names, with_held=with_held), np.int64) + self.more
-        return self._pick(members.by_row(self.table.rows_of, self.table.size, with_held=with_held)) + self.more
+        table = self.table
+        if self.rows is not None and self.rows.size * SPARSE_ROWS <= table.size:
+            return members.of_rows(table.named_rows, self.rows, with_held=with_held) + self.more
+        return self._pick(members.by_row(table.named_rows, table.size, with_held=with_held)) + self.more
 
     def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
         """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""

@@ -24,7 +24,7 @@ class ServerGroupSoftAffinityWeigher(Weigher):
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        return request.rows_with_members(table.rows_of) if request.policy is GroupPolicy.SOFT_AFFINITY else None
+        return request.rows_with_members(table.named_rows) if request.policy is GroupPolicy.SOFT_AFFINITY else None
 
 
 class AffinityRoomWeigher(Weigher):
@@ -57,4 +57,4 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
         return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        return request.rows_with_members(table.rows_of) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
+        return request.rows_with_members(table.named_rows) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
