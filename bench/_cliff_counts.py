@@ -108,6 +108,12 @@ def topology(racks: int) -> Iterator[Count]:
     homes = fleet.homes | {"new": fleet.cells[0]}
     fleet.table.set_topology(fleet.mappings, homes, fleet.zones, [*fleet.aggregates[:-1], wider])
     yield Count(f"one more host mapping, {told}", fleet.table.changes - before, 0, "rows touched")
+    newcomer = msgspec.structs.replace(fleet.nodes[0], host="new", node="new")
+    fleet.table.set_nodes(fleet.cells[0], [newcomer])
+    row = msgspec.structs.replace(fleet.ledger[1], id=HOSTS + 1, host="new", node="new", cell_uuid=fleet.cells[0])
+    fleet.table.set_inventories([row], 0.0)
+    after = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, flavor=fleet.small), []))
+    yield Count("the next decision after a new host has reported", after, 0.1)
 
 
 def heartbeats(cells: int) -> Iterator[Count]:

@@ -119,9 +119,9 @@ class KeptRows:
         table.up(self._since)
         self._size, self.changes = table.size, table.changes
         self._facets, self._meaning, self._order = len(table.facets), table.aggregates.meaning, table.by_cell
-        self._codes: Any = np.zeros(self._size, np.uint8)
+        self._codes: Any = np.full(self._order.room, _UNREPORTED, np.uint8)
         self._counts: Ints = np.zeros(_PASSES + 1, np.int64)
-        self._scores = np.full(-(-self._size // BLOCK) * BLOCK, -np.inf)
+        self._scores = np.full(-(-self._order.room // BLOCK) * BLOCK, -np.inf)
         ranges: dict[Weigher, _Range] = {}
         self._answering: tuple[bool, ...] | None = None
         for hosts, places in self._pages():
@@ -200,18 +200,15 @@ class KeptRows:
     def _is_current(self) -> bool:
         """Whether changed rows are all that has changed."""
         table = self.table
-        return (
-            table.by_cell is self._order
-            and table.size == self._size
-            and table.aggregates.meaning is self._meaning
-            and len(table.facets) == self._facets
-        )
+        return table.by_cell is self._order and table.aggregates.meaning is self._meaning and len(table.facets) == self._facets
 
     def catch_up(self, table: HostTable, request: Request, beyond: int = 0) -> bool:
         """Look at what has changed since the last time, if it is more than ``beyond`` rows. False: make it anew."""
         table.up(request.alive_since)  # notes the hosts that went up or down
         if table is not self.table or not self._is_current():
             return False
+        self._counts[_UNREPORTED] += table.size - self._size
+        self._size = table.size
         if table.changes - self.changes <= beyond:
             return True
         rows = table.rows_since(self.changes, self._size // REBUILT_PART)
@@ -384,6 +381,9 @@ class KeptRows:
 
     def best_of_cell(self, cell: int, count: int, seed: int | None, gain: float) -> tuple[Ints, Floats]:
         """The same among the rows that one cell reports."""
+        if cell in self._order.mixed:
+            places = self._order.places[self.table.of_cell(cell)]
+            return self._in_order(places[self._scores[places] > -np.inf], count, seed, gain)
         return self._best_between(*self._order.span(cell), count, seed, gain)
 
     def _best_between(self, start: int, end: int, count: int, seed: int | None, gain: float) -> tuple[Ints, Floats]:

@@ -26,6 +26,8 @@ from scheduler.table.topology import Layout, Topology
 
 LAYOUT_PAGE_SIZE = 2000
 """Number of hosts that are placed in one hold of the lock after operators have changed mappings, zones or aggregates."""
+LATER_ROWS, LATER_ROWS_PART = 64, 64
+"""So many rows, and one for so many there are, may come or change their cell before rows are sorted by cell again."""
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 _RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
 _OF_NODES = (
@@ -50,28 +52,34 @@ class ServiceReport(NamedTuple):
     forced_down: bool
 
 
-class RowsByCell(NamedTuple):
+class RowsByCell:
     """``rows``: all of a table, sorted by the number of their cell. ``places``: where each row is among them.
 
-    ``starts``: where the rows of each cell begin, from those of no cell (-1) on; with their end.
+    Rows that come later have the places after these, up to ``room``. ``mixed``: cells that rows have joined or left since.
     """
 
-    rows: Ints
-    places: Ints
-    starts: Ints
-
-    @classmethod
-    def of(cls, cells: Ints) -> RowsByCell:
-        rows = cells.argsort(kind="stable")
-        places = np.empty_like(rows)
-        places[rows] = np.arange(rows.size)
-        return cls(rows, places, np.searchsorted(cells[rows], np.arange(-1, int(cells.max(initial=-1)) + 2)))
+    def __init__(self, cells: Ints) -> None:
+        self.room = cells.size + cells.size // LATER_ROWS_PART + LATER_ROWS
+        self.rows = np.arange(self.room)
+        self.rows[: cells.size] = cells.argsort(kind="stable")
+        self.places = np.arange(self.room)
+        self.places[self.rows] = np.arange(self.room)
+        # where the rows of each cell begin, from those of no cell (-1) on; with their end
+        self._starts = np.searchsorted(cells[self.rows[: cells.size]], np.arange(-1, int(cells.max(initial=-1)) + 2))
+        self.mixed: set[int] = set()
+        self._moves_left = self.room - cells.size
 
     def span(self, cell: int) -> tuple[int, int]:
-        """The places from the first to before the second are the cell's."""
-        if cell + 2 >= self.starts.size:
+        """The places from the first to before the second are the cell's, unless it is ``mixed``."""
+        if cell + 2 >= self._starts.size:
             return 0, 0
-        return self.starts.item(cell + 1), self.starts.item(cell + 2)
+        return self._starts.item(cell + 1), self._starts.item(cell + 2)
+
+    def move(self, cells: Ints, cell: int) -> bool:
+        """Rows of these cells are now of another one. False: so many have moved that it is to be sorted again."""
+        self._moves_left -= cells.size
+        self.mixed.update(cells.tolist(), (cell,))
+        return self._moves_left >= 0
 
 
 class _UpHosts(NamedTuple):
@@ -152,16 +160,18 @@ class HostTable(TentativeClaims):
 
     @property
     def by_cell(self) -> RowsByCell:
-        """All rows, those of a cell together. The same object until a row comes or another cell reports one."""
-        if self._by_cell is None:
-            self._by_cell = RowsByCell.of(self.cell[: self.size])
+        """All rows, those of a cell together. The same object until many rows have come, or have moved to other cells."""
+        if self._by_cell is None or self._by_cell.room < self.size:
+            self._by_cell = RowsByCell(self.cell[: self.size])
         return self._by_cell
 
     def _set_cell(self, rows: int | Ints, cell: int) -> None:
-        if np.any(self.cell[rows] != cell):
+        before = np.atleast_1d(self.cell[rows])
+        if (moved := before[before != cell]).size:
             self.cell[rows] = cell
             self._of_cell.clear()
-            self._by_cell = None
+            if self._by_cell is not None and not self._by_cell.move(moved, cell):
+                self._by_cell = None
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -252,7 +262,6 @@ class HostTable(TentativeClaims):
         else:
             row = self.append()
             self._of_cell.clear()
-            self._by_cell = None
             self.hosts.append(host)
             self.nodes.append(node)
         siblings = self.rows_of.get(name, ())

@@ -22,6 +22,7 @@ from scheduler.plan.request import Request
 from scheduler.plan.shapes import Shapes
 from scheduler.plan.survey import AskedSingly, Survey
 from scheduler.settings import DEFAULT_FILTERS
+from scheduler.table import host_table
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import HostState
 from tests.support import fleet
@@ -134,6 +135,28 @@ class World:
         self.table.set_inventory(self.ledger[host], self.now)
         fleet.tell_cells(self.table, [self.nodes[host]], self.homes, self.now)
 
+    def arrive(self) -> None:
+        """A host that nobody knew; its cell or the ledger may speak first, and sometimes only one of them does."""
+        host = f"new-{len(self.nodes)}"
+        self.nodes[host] = fleet.node(host, vcpus=self.chance.choice((8, 16, 64)))
+        self.homes[host] = fleet.CELLS[self.chance.randrange(2)]
+        self.zones[host] = "north"
+        self.ledger[host] = fleet.inventory(len(self.nodes), self.nodes[host], self.homes[host])
+        self.table.set_topology(fleet.cells(), self.homes, self.zones, self.aggregates)
+        steps: list[Callable[[], None]] = [
+            lambda: self.table.set_inventory(self.ledger[host], self.now),
+            lambda: fleet.tell_cells(self.table, [self.nodes[host]], self.homes, self.now),
+        ]
+        for step in self.chance.sample(steps, self.chance.choice((1, 2, 2))):
+            step()
+
+    def rehome(self) -> None:
+        """Operators map a host to the other cell, which has told of it too."""
+        host = self.host()
+        self.homes[host] = next(cell for cell in fleet.CELLS[:2] if cell != self.homes[host])
+        self.table.set_topology(fleet.cells(), self.homes, self.zones, self.aggregates)
+        fleet.tell_cells(self.table, [self.nodes[host]], self.homes, self.now)
+
     def join(self) -> None:
         """A host is put into an aggregate that there is, which changes nothing for others."""
         one = self.aggregates[0]
@@ -203,6 +226,7 @@ def test_a_kept_survey_says_what_a_pass_says(seed: int) -> None:
         [world.claim] * 8 + [world.report] * 4 + [world.hear, world.disable, world.wait, world.settle] * 2
     )
     seldom: list[Callable[[], None]] = [world.rule, world.join, world.join, world.close_a_cell, world.remove, world.come_back]
+    seldom += [world.arrive, world.arrive, world.rehome]
     kept = 0
     for _ in range(100):
         world.chance.choice(usual if world.chance.random() < 0.95 else seldom)()
@@ -215,7 +239,7 @@ def test_a_kept_survey_says_what_a_pass_says(seed: int) -> None:
 def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_rows, "PAGE_SIZE", 100)
     world = World(seed)
-    happenings: list[Callable[[], None]] = [world.claim, world.claim, world.report, world.hear, world.disable]
+    happenings: list[Callable[[], None]] = [world.claim, world.claim, world.report, world.hear, world.disable, world.arrive]
 
     class Meanwhile:
         """Something happens between two holds of the table's lock."""
@@ -234,6 +258,39 @@ def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int,
         world.driver.shapes.keep_up(world.table)
         world.table.lock = lock
     assert kept > 3
+
+
+def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2)
+    asked = fleet.spec(fleet.flavor(vcpus=1, memory_mb=1))
+
+    def survey() -> Survey:
+        request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
+        found = engine.survey(world.table, world.driver, request)
+        whole = engine.survey(world.table, world.driver, request, np.arange(world.table.size))
+        assert (found.counts, found.rows.tolist()) == (whole.counts, whole.rows.tolist())
+        for cell in range(2):
+            assert found.best_of_cell(cell, 5)[1].tolist() == pytest.approx(whole.best_of_cell(cell, 5)[1].tolist(), abs=2e-9)
+        return found
+
+    survey()
+    assert isinstance(survey(), KeptSurvey)
+    monkeypatch.setattr(kept_rows.KeptRows, "make", None)
+    for happening in (world.arrive, world.remove, world.rehome) * 5:
+        happening()
+        assert isinstance(survey(), KeptSurvey)
+
+
+def test_surveys_are_made_anew_when_many_hosts_have_come() -> None:
+    world = World(2)
+    order = world.table.by_cell
+    arrived = 0
+    while world.table.by_cell is order:
+        world.arrive()
+        arrived += 1
+        assert arrived <= host_table.LATER_ROWS + HOSTS // host_table.LATER_ROWS_PART + 1
+    assert arrived > 20
+    world.compare()
 
 
 def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
