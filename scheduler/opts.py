@@ -85,8 +85,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         min=0.0,
         max=1.0,
         mutable=True,
-        help="LeftoverWeigher: it applies while at least this part of the fleet's vCPUs or memory is used. 0: always. Above 0, "
-        "answers are not kept in fleets of 16,384 hosts or more.",
+        help="LeftoverWeigher: it applies while at least this part of the fleet's vCPUs or memory is used. 0: always.",
     ),
     _multiplier("affinity_room", "room for more servers of the size of an affinity group's first member"),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),

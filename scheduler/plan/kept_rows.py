@@ -97,6 +97,7 @@ class KeptRows:
         self.table = table
         self._chain = chain
         self._filters, self._weighers = chain.shared_filters, chain.shared_weighers
+        self._of_fleet = tuple(one for one in chain.shared_weighers if one.of_fleet)
         # the request itself may be asked under assumptions later, to find out why it is refused
         self._request = replace(request, members=NOBODY, in_cells={}, _memory={})
         self.asked_at = self._since = request.alive_since
@@ -115,8 +116,10 @@ class KeptRows:
     def make(self) -> Iterator[None]:
         """Judge all rows, a page at each step. What happens to the table between two steps is made good for in ``catch_up``."""
         table = self.table
-        self._since = self.request().alive_since
+        now = self.request()
+        self._since = now.alive_since
         table.up(self._since)
+        self._applying = self._applies(now)
         self._size, self.changes = table.size, table.changes
         self._facets, self._meaning, self._order = len(table.facets), table.aggregates.meaning, table.by_cell
         self._codes: Any = np.full(self._order.room, _UNREPORTED, np.uint8)
@@ -133,7 +136,7 @@ class KeptRows:
             self._counts += np.bincount(codes, minlength=_PASSES + 1)
             self._widen(ranges, self._weighing(), hosts, mask)
             yield
-            if not self._is_current():
+            if not self._is_current(self.request()):
                 return
         keys = table.aggregates.keys
         parts: list[WeigherScale] = []
@@ -149,7 +152,7 @@ class KeptRows:
                 scores[self._codes[places] != _PASSES] = -np.inf
                 self._scores[places] = scores
                 yield
-                if not self._is_current():
+                if not self._is_current(self.request()):
                     return
         self._blocks = self._scores.reshape(-1, BLOCK)
         self._tops: Floats = self._blocks.max(axis=1)
@@ -197,7 +200,11 @@ class KeptRows:
         """Those that pass."""
         return np.sort(self._order.rows[self._codes == _PASSES])
 
-    def _is_current(self) -> bool:
+    def _applies(self, request: Request) -> tuple[bool, ...]:
+        """Which weighers apply to the fleet, of those that tell."""
+        return tuple([one.applies(self.table, request) for one in self._of_fleet])
+
+    def _is_current(self, request: Request) -> bool:
         """Whether changed rows are all that has changed."""
         table = self.table
         return table.by_cell is self._order and table.aggregates.meaning is self._meaning and len(table.facets) == self._facets
@@ -205,7 +212,7 @@ class KeptRows:
     def catch_up(self, table: HostTable, request: Request, beyond: int = 0) -> bool:
         """Look at what has changed since the last time, if it is more than ``beyond`` rows. False: make it anew."""
         table.up(request.alive_since)  # notes the hosts that went up or down
-        if table is not self.table or not self._is_current():
+        if table is not self.table or not self._is_current(request):
             return False
         self._counts[_UNREPORTED] += table.size - self._size
         self._size = table.size

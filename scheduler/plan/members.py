@@ -10,7 +10,7 @@ import numpy as np
 
 from objects.inventory import Slot
 from scheduler.table.arrays import Ints
-from scheduler.table.named_rows import NamedRows
+from scheduler.table.named_rows import NamedRows, lowered
 
 
 @dataclass(slots=True)
@@ -155,9 +155,7 @@ class Members:
 
 def _counted(slots: Collection[Slot]) -> Counter[str]:
     """Slots by host."""
-    hosts = [slot.host for slot in slots]
-    if not "".join(hosts).islower():  # most names are
-        hosts = list(map(str.lower, hosts))
+    hosts = lowered([slot.host for slot in slots])
     once = dict.fromkeys(hosts, 1)
     return Counter(once if len(once) == len(hosts) else hosts)  # counting takes three times as long
 

@@ -293,6 +293,10 @@ class _Replay:
         names = [name for name in basis.scales if name in applying or name not in self._then_weighers]
         for name in [*names, *(name for name in applying if name not in basis.scales)]:
             weigher: Weigher | None = applying.get(name)
+            if weigher is not None and weigher.of_fleet and name not in basis.scales:
+                if name not in self._then_weighers:
+                    self._notes.append(f"{name} is left out: the record does not say how full the fleet was.")
+                continue
             if name in basis.raws:
                 weigher = _KeptWeights(self._now, name, self._by_row(basis.raws[name]), weigher)
             multiplier = None if weigher is not None and name in basis.multipliers and weigher.option else 0.0

@@ -20,7 +20,7 @@ from scheduler.table.arrays import Floats, Ints, Mask, column, mixed
 from scheduler.table.columns import Columns
 from scheduler.table.dictionary_column import DictionaryColumns
 from scheduler.table.host_name_conflicts import HostNameConflicts
-from scheduler.table.named_rows import NamedRows
+from scheduler.table.named_rows import NamedRows, lowered
 from scheduler.table.tentative_claims import TentativeClaims
 from scheduler.table.topology import Layout, Topology
 
@@ -344,9 +344,11 @@ class HostTable(TentativeClaims):
         cell = self._topology.number(cell_uuid)
         hosts, times, closed, dead = zip(*reports, strict=True)
         # no loop of ours: this is done for every heartbeat of the fleet
-        found = list(map(self.rows_of.get, map(str.lower, hosts), repeat(())))
+        found = list(map(self.rows_of.get, lowered(hosts), repeat(())))
         rows: Ints = np.fromiter(chain.from_iterable(found), np.int64)
-        of: Ints = np.repeat(np.arange(len(found)), np.fromiter(map(len, found), np.int64, len(found)))
+        of: Ints = np.arange(len(found))
+        if self.hosts_have_several_nodes or rows.size != of.size:
+            of = np.repeat(of, np.fromiter(map(len, found), np.int64, len(found)))
         theirs = self.cell[rows] == cell
         if not theirs.all():
             for number in np.flatnonzero(~theirs).tolist():

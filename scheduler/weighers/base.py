@@ -25,6 +25,7 @@ class Weigher(abc.ABC):
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
+    ``of_fleet``: its own class has ``applies``: whether it weighs hosts at all depends on the fleet as a whole.
     ``says_rows``: its own class has ``weighed_rows``: where answers of all hosts are kept, it weighs these hosts alone.
     """
 
@@ -32,6 +33,7 @@ class Weigher(abc.ABC):
     option: ClassVar[str] = ""
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
+    of_fleet: ClassVar[bool] = False
     says_rows: ClassVar[bool] = False
     cell_wide: ClassVar[bool] = False
 
@@ -42,6 +44,7 @@ class Weigher(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
+        cls.of_fleet = "applies" in vars(cls)
         cls.says_rows = "weighed_rows" in vars(cls)
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -55,6 +58,10 @@ class Weigher(abc.ABC):
     def multipliers(self, hosts: Hosts) -> Floats | float:
         """The multiplier, or an array with one per host if aggregates set their own."""
         return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
+
+    def applies(self, table: HostTable, request: Request) -> bool:
+        """Whether it weighs hosts while the fleet is as it is. One answer for each request, also after it has taken hosts."""
+        return True
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
         """The only rows whose raw weight is not 0 for this request, in order; None: the weigher does not apply to it."""

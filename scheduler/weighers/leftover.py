@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from scheduler.plan.request import Request
@@ -15,6 +13,9 @@ from scheduler.weighers.base import Weigher
 
 TIGHTNESS = 0.02
 """How much fuller hosts are preferred among those with room of a similar shape. It keeps large holes open."""
+
+USED_AGAIN_PART = 64
+"""How full the fleet is, is looked at again when more than one in so many hosts have changed."""
 
 
 def used_share(table: HostTable) -> float:
@@ -36,16 +37,28 @@ class LeftoverWeigher(Weigher):
     """
 
     option = "leftover_weight_multiplier"
-    reads: ClassVar[tuple[str, ...] | None] = ("amounts",)
+    reads = ("amounts",)
 
     def __init__(self, settings: SchedulerSettings) -> None:
         super().__init__(settings)
-        if settings.leftover_from > 0:  # whether it applies then changes with any host, so no answer can be kept
-            self.reads = None  # type: ignore[misc]  # of this object alone
+        self._used = 0.0
+        self._used_of: tuple[HostTable, int] | None = None
+
+    def applies(self, table: HostTable, request: Request) -> bool:
+        least = self.settings.leftover_from
+        return least <= 0.0 or request.remembered(self.name, lambda: self._used_share(table)) >= least
+
+    def _used_share(self, table: HostTable) -> float:
+        """``used_share``, looked at again when one in USED_AGAIN_PART hosts has changed."""
+        if self._used_of is not None:
+            known, changes = self._used_of
+            if known is table and table.changes - changes <= table.size // USED_AGAIN_PART:
+                return self._used
+        self._used, self._used_of = used_share(table), (table, table.changes)
+        return self._used
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        least = self.settings.leftover_from
-        if least and least > request.remembered(self.name, lambda: used_share(hosts.table)):
+        if not self.applies(hosts.table, request):
             return None
         # in place: a pass of its own for each operation, over the arrays of two resources
         vcpus = hosts.room("vcpus") - request.vcpus

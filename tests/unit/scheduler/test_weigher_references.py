@@ -15,9 +15,10 @@ from scheduler.plan import engine
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
+from scheduler.weighers import leftover
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher
-from scheduler.weighers.leftover import TIGHTNESS, LeftoverWeigher
+from scheduler.weighers.leftover import TIGHTNESS, USED_AGAIN_PART, LeftoverWeigher
 from scheduler.weighers.load import IoOpsWeigher
 from tests.support import fleet
 from tests.support.examples import examples
@@ -90,13 +91,27 @@ def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 2)])
     request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
     table.take(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
-    applied = [
-        LeftoverWeigher(SchedulerSettings(leftover_from=share)).weigh(Hosts(table, request), request) is not None
-        for share in (0.0, 0.375, 0.38)
-    ]
-    assert applied == [True, True, False]
-    assert LeftoverWeigher(SchedulerSettings()).reads == ("amounts",)
-    assert LeftoverWeigher(SchedulerSettings(leftover_from=0.1)).reads is None
+    weighers = [LeftoverWeigher(SchedulerSettings(leftover_from=share)) for share in (0.0, 0.375, 0.38)]
+    assert [one.weigh(Hosts(table, request), request) is not None for one in weighers] == [True, True, False]
+    table.take(1, 2, 1024, 0)
+    assert weighers[2].weigh(Hosts(table, request), request) is None, "one answer for each request"
+    again = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
+    assert weighers[2].weigh(Hosts(table, again), again) is not None
+
+
+def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = fleet_of([(8, 8, 8, 0)] * (2 * USED_AGAIN_PART))
+    weigher, looks = LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), list[int]()
+
+    def look(seen: HostTable) -> float:
+        looks.append(seen.changes)
+        return 0.5
+
+    monkeypatch.setattr(leftover, "used_share", look)
+    for _ in range(9):
+        weigher.weigh(Hosts(table, request := fleet.request(fleet.spec(), table)), request)
+        table.take(0, 1, 1024, 0)
+    assert len(looks) == 3
 
 
 def test_servers_that_need_both_go_together() -> None:
