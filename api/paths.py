@@ -11,6 +11,7 @@ from api import call as calls
 from api import not_served
 from api.not_served import KnownOperation
 from api.policies import PUBLIC
+from objects import errors
 
 METHODS = ("get", "put", "post", "delete", "patch", "head")
 
@@ -56,6 +57,10 @@ class Paths:
         route = (req.method, req.uri_template or "")
         call = calls.of(req)
         rule = self.rules.get(route)
+        if rule is None and req.method == "DELETE" and req.env["PATH_INFO"].endswith("/"):
+            raise errors.NotFound(
+                f"DELETE {req.path[:200]}/ has no ID: there is nothing of this name."
+            )  # not 405: nothing is there
         if rule is None:
             not_served.refuse(req.method, req.path, call.version)
         elif rule != PUBLIC:

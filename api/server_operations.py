@@ -183,14 +183,9 @@ class OperationActions:
         resp.status = 202
 
     def _migrate_live(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
-        """The disk goes with the guest, whatever ``disk_over_commit`` says; the scheduler is always asked."""
-        if value["block_migration"] != "auto" and not schemas.BOOLEANS[value["block_migration"]]:
-            raise errors.Invalid("os-migrateLive.block_migration: only true and auto are served: disks are not shared")
-        for name in ("force", "disk_over_commit"):
-            if schemas.BOOLEANS[value.get(name, False)]:
-                raise errors.Invalid(f"os-migrateLive.{name}: only false is served")
+        """The disk goes with the guest, and the scheduler is asked. 409 for the server's state comes before a refused field."""
         args = OperationArgs(host=value["host"], cross_cell=_cross_cell(call, value))
-        self._operations.accept(call, server_id, Kind.LIVE_MIGRATE, args)
+        self._operations.accept(call, server_id, Kind.LIVE_MIGRATE, args, decide=partial(_checked_live_migration, value))
         resp.status = 202
 
     def _evacuate(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
@@ -230,6 +225,16 @@ def _edit_of_rebuild(
 def _disk_config(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:
     """What a resize changes of the server itself."""
     return edit_of({name: value[name] for name in (schemas.DISK_CONFIG,) if name in value})
+
+
+def _checked_live_migration(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:
+    """Changes nothing of the server. Raises errors.Invalid for a field that is not served."""
+    if value["block_migration"] != "auto" and not schemas.BOOLEANS[value["block_migration"]]:
+        raise errors.Invalid("os-migrateLive.block_migration: only true and auto are served: disks are not shared")
+    for name in ("force", "disk_over_commit"):
+        if schemas.BOOLEANS[value.get(name, False)]:
+            raise errors.Invalid(f"os-migrateLive.{name}: only false is served")
+    return Edit()
 
 
 def _cross_cell(call: Call, value: dict[str, Any]) -> bool:

@@ -61,6 +61,12 @@ def test_a_method_that_a_known_path_never_had_is_405(front: Front) -> None:
     assert front.client.simulate_patch("/v2.1/servers").status_code == 405
 
 
+def test_a_delete_without_an_id_is_404_as_in_nova(front: Front) -> None:
+    for path in ("/v2.1/servers/", "/v2.1/images/", "/v2.1/p1/os-keypairs/"):
+        assert front.client.simulate_delete(path).status_code == 404
+        assert front.client.simulate_delete(path.rstrip("/")).status_code == 405
+
+
 def test_a_head_of_what_is_not_served_is_as_its_get(front: Front) -> None:
     assert front.client.simulate_head("/v2.1/os-volumes").status_code == 501
 

@@ -230,6 +230,12 @@ def test_a_second_operation_waits_for_the_first(front: Front, server: str) -> No
     assert the_operation(front, server).uuid in refusal(act(front, server, "reboot", {"type": "HARD"}), 409)
 
 
+def test_the_state_is_judged_before_a_field_that_is_not_served(front: Front, server: str) -> None:
+    """As Nova does: clients take 409 as a reason to try again later, and 400 as their own mistake."""
+    assert act(front, server, "suspend").status_code == 202
+    assert "Cannot" in refusal(act(front, server, "os-migrateLive", {"host": None, "block_migration": False}, ADMIN), 409)
+
+
 def test_a_locked_server_is_operated_by_administrators_only(front: Front, server: str) -> None:
     assert act(front, server, "lock").status_code == 202
     assert "locked" in refusal(act(front, server, "os-stop"), 409)
