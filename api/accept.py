@@ -16,6 +16,7 @@ from api.call import Call
 from api.catalog import Catalog
 from api.create import CreateBody, ServerBody
 from api.idempotency import ClientKey
+from api.image_needs import ImageNeeds
 from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
@@ -83,8 +84,10 @@ class Acceptor:
         catalog: Catalog,
         limits: LimitsInForce,
         boot_secrets: BootSecretsPolicy,
+        images: ImageNeeds,
     ) -> None:
         self._settings = settings
+        self._images = images
         self._database = database
         self._catalog = catalog
         self._limits = limits
@@ -168,14 +171,15 @@ class Acceptor:
                 raise errors.Invalid(f"server.security_groups: security group {group.name[:80]!r} could not be found")
         hints = body.hints()
         _check(hints, body.hints_field)
+        flavor = self.flavor(call, create.flavor_ref(server), "server.flavorRef")
         spec = RequestSpec(
             batch_id=batch_id,
             request_id=context.request_id,
             project_id=context.project_id,
             user_id=context.user_id,
             name=server.name,
-            flavor=self.flavor(call, create.flavor_ref(server), "server.flavorRef"),
-            image=create.image(server),
+            flavor=flavor,
+            image=self._images.check(create.image(server), flavor, context.project_id),
             num_instances=count,
             min_count=least if least < count and not all_or_nothing else None,
             availability_zone=destination.zone,

@@ -14,6 +14,7 @@ from api.availability_zones import AvailabilityZones
 from api.boot_secrets import BootSecretsPolicy
 from api.capacity import ServerCapacity
 from api.catalog import Catalog
+from api.compute_images import ComputeImageMetadata, ComputeImages
 from api.console import ConsoleActions
 from api.doorbell import Bell, Doorbell
 from api.dry_run import BootDryRun
@@ -29,6 +30,8 @@ from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
 from api.image_actions import ImageActions
+from api.image_needs import ImageNeeds
+from api.image_uploads import ImageUploads
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
@@ -44,6 +47,7 @@ from api.paths import Paths
 from api.physical_hosts import PhysicalHosts
 from api.policies import PUBLIC
 from api.policy import PolicyRules
+from api.project_images import ProjectImages
 from api.quota_classes import QuotaClasses
 from api.quota_limits import LimitsInForce
 from api.quota_sets import QuotaSets
@@ -66,7 +70,7 @@ from api.silence import Silences
 from api.status import Status
 from api.usage import TenantUsage
 from api.usage_audits import UsageAudits
-from api.versions import ComputeVersion, IdentityVersion, NoImages, Versions
+from api.versions import ComputeVersion, IdentityVersion, Versions
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
@@ -93,7 +97,8 @@ def make_app(
     doorbell = Doorbell(bell)
     finder = Finder(settings, database, registry)
     boot_secrets = BootSecretsPolicy(settings, vault)
-    acceptor = Acceptor(settings, database, catalog, limits, boot_secrets)
+    store = open_store(settings.images_folder)
+    acceptor = Acceptor(settings, database, catalog, limits, boot_secrets, ImageNeeds(store))
     boot = BootServers(settings, RequestRateLimit(settings.boot_rate, settings.boot_burst), acceptor, doorbell, vault)
     silences = Silences(registry)
     edits = ServerEdits(database, settings.unique_server_names)
@@ -113,7 +118,6 @@ def make_app(
     console_actions = (*ConsoleActions(guests).actions(), *remote_consoles.actions())
     actions = Actions(settings, finder)
     operation_actions = OperationActions(operations, finder, watch, boot_secrets).actions()
-    store = open_store(settings.images_folder)
     image_actions = ImageActions(operations, finder, store).actions()
     every = (*Locks(edits).actions(), *operation_actions, *image_actions, *console_actions)
     server_actions = ServerActions(settings, every)
@@ -139,14 +143,22 @@ def make_app(
     tenant_networks = TenantNetworks(catalog)
     add("/v2.1/os-tenant-networks", tenant_networks, get=may.TENANT_NETWORK_LIST)
     add("/v2.1/os-tenant-networks/{network_id}", tenant_networks, "one", get=may.TENANT_NETWORK_SHOW)
-    add("/v2.1/images", NoImages(), get=may.IMAGES)
-    add("/v2.1/images/detail", NoImages(), get=may.IMAGES)
-    add("/v2.1/images/{image_id}", NoImages(), get=may.IMAGES)
-    images = StoreImages(store, database, settings.max_limit)
+    project_images = ProjectImages(store, database)
+    compute_images = ComputeImages(project_images, settings.max_limit)
+    image_metadata = ComputeImageMetadata(settings, project_images, limits)
+    add("/v2.1/images", compute_images, get=may.IMAGES)
+    add("/v2.1/images/detail", compute_images, "detail", get=may.IMAGES)
+    add("/v2.1/images/{image_id}", compute_images, "one", get=may.IMAGES, delete=may.IMAGE_DELETE)
+    update = may.IMAGE_UPDATE
+    add("/v2.1/images/{image_id}/metadata", image_metadata, get=may.IMAGES, post=update, put=update)
+    add("/v2.1/images/{image_id}/metadata/{key}", image_metadata, "item", get=may.IMAGES, put=update, delete=update)
+    uploads = ImageUploads(settings, project_images, database)
+    images = StoreImages(project_images, uploads, settings.max_limit)
     add("/image", ImageVersions(), get=PUBLIC)
     add("/image/v2", ImageVersions(), get=PUBLIC)
-    add("/image/v2/images", images, get=may.IMAGE_LIST)
+    add("/image/v2/images", images, get=may.IMAGE_LIST, post=may.IMAGE_CREATE)
     add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, delete=may.IMAGE_DELETE)
+    add("/image/v2/images/{image_id}/file", uploads, "content", put=may.IMAGE_CREATE)
     add("/network", NetworkVersions(), get=PUBLIC)
     add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
     network_resources = NetworkResources(settings, database, catalog)

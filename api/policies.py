@@ -204,6 +204,8 @@ TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
+IMAGE_CREATE = IMAGES + ":create"
+IMAGE_UPDATE = IMAGES + ":update"
 IMAGE_DELETE = IMAGES + ":delete"
 NETWORK_SERVICE_LIST = "superconductor:networks:list"
 NETWORK_SERVICE_SHOW = "superconductor:networks:show"
@@ -442,10 +444,35 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(NETWORK_SHOW, READER, "Show a network that the project may use.", "GET /os-networks/{network_id}"),
     _of(TENANT_NETWORK_LIST, READER, "List the networks that the project may use, in short.", "GET /os-tenant-networks"),
     _of(TENANT_NETWORK_SHOW, READER, "Show a network that the project may use, in short.", "GET /os-tenant-networks/{network_id}"),
-    _of(IMAGES, READER, "Get the answer that images are elsewhere.", "GET /images", "GET /images/{id}"),
+    _of(
+        IMAGES,
+        READER,
+        "List and show images in the format of the Compute API.",
+        "GET /images",
+        "GET /images/detail",
+        "GET /images/{id}",
+        "GET /images/{id}/metadata",
+        "GET /images/{id}/metadata/{key}",
+    ),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
     _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),
-    _of(IMAGE_DELETE, MEMBER, "Delete an image that was made of a server.", "DELETE /image/v2/images/{id}"),
+    _of(
+        IMAGE_CREATE,
+        MEMBER,
+        "Upload an image for the project.",
+        "POST /image/v2/images",
+        "PUT /image/v2/images/{id}/file",
+    ),
+    _of(
+        IMAGE_UPDATE,
+        MEMBER,
+        "Change the properties of an image of the project.",
+        "POST /images/{id}/metadata",
+        "PUT /images/{id}/metadata",
+        "PUT /images/{id}/metadata/{key}",
+        "DELETE /images/{id}/metadata/{key}",
+    ),
+    _of(IMAGE_DELETE, MEMBER, "Delete an image of the project.", "DELETE /image/v2/images/{id}", "DELETE /images/{id}"),
     _of(
         NETWORK_SERVICE_LIST,
         READER,

@@ -315,6 +315,23 @@ def metadata_item() -> Schema:
     return _required("meta", _METADATA | {"minProperties": 1, "maxProperties": 1})
 
 
+def image() -> Schema:
+    """The body of ``POST /image/v2/images``. Fields that are not named are properties."""
+    count = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
+    known: dict[str, Schema] = {
+        "name": {"type": ["string", "null"], "maxLength": 255},
+        "disk_format": {"enum": ["raw", "qcow2", None]},
+        "container_format": {"enum": ["bare", None]},
+        "visibility": {"const": "private"},
+        "min_disk": count,
+        "min_ram": count,
+        "protected": {"const": False},
+        "os_hidden": {"const": False},
+        "tags": {"type": "array", "maxItems": 0},
+    }
+    return _METADATA | {"properties": known, "maxProperties": METADATA_ITEMS_LIMIT}
+
+
 def tags() -> Schema:
     """The body of ``PUT /servers/{id}/tags``."""
     return _required("tags", _TAGS)

@@ -83,14 +83,3 @@ class IdentityVersion:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         link = {"rel": "self", "href": f"{call.of(req).prefix}/identity/v3/"}
         answer(resp, {"version": {"id": "v3.14", "status": "stable", "updated": UPDATED, "links": [link]}})
-
-
-class NoImages:
-    """``/v2.1/images``: clients without a catalog look up images here. Images are at ``/image``."""
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response, image_id: str = "") -> None:
-        raise errors.NotFound(
-            f"There is no image service at this address: tell the client OS_IMAGE_ENDPOINT_OVERRIDE={call.of(req).prefix}/image, "
-            "or name the image by its uuid as the block device that boots first "
-            "(openstack server create --block-device uuid=UUID,source_type=image,destination_type=local,boot_index=0)."
-        )

@@ -17,6 +17,7 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     ``size``: bytes of its file. ``virtual_size``: bytes of the disk that guests see; None: not known before its file is here.
     ``hash_value``: of its file, in hexadecimal digits. ``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have.
     ``owner``: the only project that may use it; empty: every project. ``created_at``: in UTC, ISO 8601.
+    ``updated_at``: the same, of the last change of its properties; empty: none.
     """
 
     id: str
@@ -31,3 +32,4 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     owner: str = ""
     created_at: str = ""
+    updated_at: str = ""

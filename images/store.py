@@ -1,7 +1,7 @@
 """Images in a folder that all conductors and agents reach, such as a network file system.
 
 In the folder itself are snapshots of shelved servers, one file each. In its folder ``added`` are the images that operators added,
-and those that users made of their servers, each in a folder with its file and its record.
+and those that users uploaded or made of their servers, each in a folder with its file and its record.
 
 An image is written as a whole: a crash at any moment leaves the image, or nothing under its name. What an interrupted ``save`` has
 left is removed with the snapshot. What an interrupted ``add`` or ``delete`` has left is removed by a later one.
@@ -92,7 +92,7 @@ class FolderStore:
 
     def add(
         self,
-        file: Path,
+        file: Path | Iterable[bytes],
         *,
         name: str,
         image_id: str,
@@ -103,7 +103,8 @@ class FolderStore:
         owner: str = "",
         cancel: threading.Event | None = None,
     ) -> ImageRecord:
-        """Copy a file into the store, hashed while it is copied. ``disk_format``: raw or qcow2; None: as the file looks.
+        """Copy a file into the store, hashed while it is copied. ``file``: or its content. ``disk_format``: raw or qcow2; None: as
+        the file looks.
 
         ``owner``: the only project that may use it; its content is then private. Raises errors.Conflict if the id is taken, and
         errors.Invalid if the file cannot be read, or is not an image that a host can safely open, or if ``cancel`` was set.
@@ -118,7 +119,8 @@ class FolderStore:
             try:
                 content = part / _CONTENT
                 mode = _SNAPSHOT_MODE if owner else _IMAGE_MODE
-                written = files.write(content, _read_given(file, cancel or threading.Event()), mode=mode)
+                given = _read_given(file, cancel or threading.Event()) if isinstance(file, Path) else file
+                written = files.write(content, given, mode=mode)
                 inspected = inspect(content, disk_format)
                 record = ImageRecord(
                     id=image_id,
@@ -132,7 +134,7 @@ class FolderStore:
                     min_ram=min_ram,
                     properties=dict(properties or {}),
                     owner=owner,
-                    created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    created_at=_now(),
                 )
                 files.write(part / _RECORD, [msgspec.json.encode(record)], mode=_IMAGE_MODE)
                 files.sync(part)
@@ -193,6 +195,23 @@ class FolderStore:
     def chunks(self, image_id: str) -> Generator[bytes, None, None]:
         """The content of one of these images. Raises errors.NotFound."""
         return self._read(image_id, self._image(image_id) / _CONTENT)
+
+    def set_properties(self, image_id: str, properties: Mapping[str, str]) -> ImageRecord:
+        """Replace the properties of one of these images. Of two at once the last one counts. Raises errors.NotFound."""
+        changed = msgspec.structs.replace(self.about(image_id), properties=dict(properties), updated_at=_now())
+        record = self._image(image_id) / _RECORD
+        part = self._beside(record)
+        with self._usable():
+            try:
+                files.write(part, [msgspec.json.encode(changed)], mode=_IMAGE_MODE)
+                part.replace(record)
+                files.sync(record.parent)
+            except FileNotFoundError:
+                raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.") from None
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+        return changed
 
     def delete(self, image_id: str) -> None:
         """Remove one of these images. Guests that were built from it keep their disks. Raises errors.NotFound."""
@@ -291,6 +310,10 @@ class FolderStore:
 def open_store(folder: str) -> FolderStore | None:
     """The store in this folder, as ``[images] folder`` has it; None if that is empty."""
     return FolderStore(folder) if folder else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def unless(cancel: threading.Event, content: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,8 +1,9 @@
-"""Images that were made of servers: a row says whether users see one.
+"""Images of projects, made of servers or uploaded: a row says whether users see one.
 
-The row is written in the transaction that accepts the operation, whose UUID is that of the image. It is complete from the end of
-the operation on, and gone if that does not end well, or once the image is deleted. What is in the image store without a row is no
-image, whatever its agent has written. Images outlive their servers.
+The row of an image of a server is written in the transaction that accepts the operation, whose UUID is that of the image. It is
+complete from the end of the operation on, and gone if that does not end well. The row of an upload is complete once its content is
+in the image store. Either is gone once the image is deleted. What is in the store without a row is no image, whatever its agent has
+written. Images outlive their servers.
 """
 
 from __future__ import annotations
@@ -24,15 +25,31 @@ from objects.task import NewImage
 _I = server_images.c
 
 
+UPLOADED = ""
+"""In place of a server: the image was uploaded."""
+
+
+class UploadedImage(NewImage, frozen=True, kw_only=True):
+    """``disk_format``: as the caller declared it; None: as the content looks."""
+
+    disk_format: str | None = None
+
+
 class ServerImage(Object, frozen=True, kw_only=True):
-    """``complete`` false: it is being made. ``created_at``: when it was asked for, in seconds since the epoch."""
+    """``complete`` false: it is being made, or waits for its content. ``created_at``: when it was asked for, in seconds since the
+    epoch.
+    """
 
     image_id: str
     project_id: str
     server_uuid: str
     complete: bool
-    asked: NewImage
+    asked: UploadedImage
     created_at: float
+
+    @property
+    def is_uploaded(self) -> bool:
+        return self.server_uuid == UPLOADED
 
 
 _INSERT = sa.insert(server_images)
@@ -54,20 +71,25 @@ _BACKUPS = (
 def add(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
     """Note the images that these operations make."""
     rows = [
-        {
-            "image_id": each.uuid,
-            "project_id": each.project_id,
-            "server_uuid": each.server_uuid,
-            "complete": False,
-            "backup_type": each.args.image.backup_type,
-            "asked": stored.dump(each.args.image),
-            "created_at": each.created_at,
-        }
+        _row(each.uuid, each.project_id, each.server_uuid, each.args.image, each.created_at)
         for each in accepted
         if each.kind.makes_image and each.args.image is not None
     ]
     if rows:
         tx.execute(_INSERT, rows)
+
+
+def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, now: float) -> None:
+    """Note an image whose content will be uploaded."""
+    tx.execute(_INSERT, [_row(image_id, asked.owner, UPLOADED, asked, now)])
+
+
+def complete_upload(tx: ApiTransaction, image_id: str, now: float) -> bool:
+    """The content is in the store; whether users see the image. One that was deleted meanwhile is removed."""
+    if tx.execute(_COMPLETE, {"image": image_id}).rowcount:
+        return True
+    image_removals.add(tx, {image_id: None}, now)
+    return False
 
 
 def complete(tx: ApiTransaction, done: Sequence[Operation], now: float) -> None:
@@ -112,18 +134,30 @@ def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImag
 
 
 def delete(tx: ApiTransaction, image_id: str, project_id: str | None, now: float) -> bool:
-    """A user deletes an image; whether there was one. One that is being made is removed when its host has told its end."""
+    """A user deletes an image; whether there was one. One that is made of a server is removed when its host has told its end."""
     found = get(tx, image_id, project_id)
     if found is None:
         return False
     forget(tx, [image_id])
-    if found.complete:
+    if found.complete or found.is_uploaded:
         image_removals.add(tx, {image_id: None}, now)
     return True
 
 
+def _row(image_id: str, project_id: str, server_uuid: str, asked: NewImage, created_at: float) -> dict[str, Any]:
+    return {
+        "image_id": image_id,
+        "project_id": project_id,
+        "server_uuid": server_uuid,
+        "complete": False,
+        "backup_type": asked.backup_type,
+        "asked": stored.dump(asked),
+        "created_at": created_at,
+    }
+
+
 def _image(row: sa.Row[Any]) -> ServerImage:
-    asked = stored.load_or_none(row.asked, NewImage) or NewImage(name=row.image_id, owner=row.project_id)
+    asked = stored.load_or_none(row.asked, UploadedImage) or UploadedImage(name=row.image_id, owner=row.project_id)
     return ServerImage(
         image_id=row.image_id,
         project_id=row.project_id,

@@ -426,13 +426,13 @@ image_removals = table(
 server_images = table(
     "server_images",
     metadata,
-    # Images that were made of servers, and those that are being made. Their files are in the image store
+    # Images of projects, made of servers or uploaded, and those that are not complete yet. Their files are in the image store
     sa.Column("image_id", Uuid, primary_key=True),  # the operation that makes it
     sa.Column("project_id", Name, nullable=False),
-    sa.Column("server_uuid", Uuid, nullable=False),
+    sa.Column("server_uuid", Uuid, nullable=False),  # empty: it was uploaded
     sa.Column("complete", sa.Boolean, nullable=False),
     sa.Column("backup_type", Name, nullable=False),  # empty: it is no backup
-    sa.Column("asked", Json, nullable=False),  # NewImage
+    sa.Column("asked", Json, nullable=False),  # NewImage, of an upload UploadedImage
     sa.Column("created_at", Time, nullable=False),
     sa.Index("ix_server_images_project_id_created_at", "project_id", "created_at"),
     sa.Index("ix_server_images_server_uuid_created_at", "server_uuid", "created_at"),

@@ -25,6 +25,7 @@ class Things(Object, frozen=True, kw_only=True):
     keypair: str
     hosts: tuple[str, ...]
     network: str
+    images: dict[str, str]
 
 
 class Asking:
@@ -92,6 +93,8 @@ QUERIES: dict[str, tuple[tuple[Version, str], ...]] = {
     "/os-simple-tenant-usage": (((2, 1), "detailed=1"), ((2, 1), _BETWEEN), ((2, 40), "limit=1&detailed=1")),
     "/os-simple-tenant-usage/{}": (((2, 1), _BETWEEN), ((2, 40), "limit=1")),
     "/limits": (((2, 1), "tenant_id=p1"),),
+    "/images": (((2, 1), "limit=1"), ((2, 1), "status=ACTIVE&type=snapshot")),
+    "/images/detail": (((2, 1), "limit=1"), ((2, 1), "minDisk=1&changes-since=2020-01-01T00:00:00Z")),
 }
 """Queries of lists, each with the first version that has it; every list is read without one too."""
 
@@ -123,6 +126,8 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return things.servers["admin"] + things.servers["member"] if asking.role == "admin" else things.servers[asking.role]
         case "flavors":
             return (things.flavor, FLAVOR)
+        case "images":
+            return (things.images[asking.role],)
         case "os-aggregates":
             return (things.aggregate,)
         case "os-server-groups":
@@ -148,7 +153,7 @@ def _seconds(asking: Asking, first: str, collection: str) -> tuple[str, ...]:
     full = first in [servers[0] for servers in asking.things.servers.values()]
     match collection:
         case "metadata":
-            return ("role",) if full else ()
+            return ("role",) if full or first in asking.things.images.values() else ()
         case "tags":
             return ("blue",) if full else ()
         case "ips":
@@ -182,7 +187,7 @@ NOT_REACHED = {
 """Routes whose success simulated hosts cannot show, and why. Their refusals are exchanges too."""
 SCHEMA_DEFECTS = {r"hosts_not_run/\d+: .* is not a 'uuid'": "Nova's schema wants UUIDs where Nova itself names hosts"}
 """Misfits that are mistakes of Nova's schemas, as regular expressions, and why."""
-OTHERS = ("/images", "/os-networks", "/os-tenant-networks", "/os-volumes", "/os-snapshots", "/os-baremetal-nodes")
+OTHERS = ("/os-networks", "/os-tenant-networks", "/os-volumes", "/os-snapshots", "/os-baremetal-nodes")
 """Paths of proxies to other services, which Nova has given up: answers of ours there only say so."""
 
 
@@ -574,6 +579,32 @@ def set_metadata(asking: Asking) -> None:
 def cache_images(asking: Asking) -> None:
     if asking.since(81):
         asking.send(asking.things.aggregate, body={"cache": [{"id": IMAGE}]})
+
+
+# -- images ----------------------------------------------------------------------------------------------------------------
+
+
+@example("DELETE", "/images/{}")
+def delete_image(asking: Asking) -> None:
+    asking.send(asking.deployment.upload(asking.role))
+
+
+@example("POST", "/images/{}/metadata")
+@example("PUT", "/images/{}/metadata")
+def change_image_metadata(asking: Asking) -> None:
+    asking.send(asking.things.images[asking.role], body={"metadata": {"role": "web", "kind": "small"}})
+
+
+@example("PUT", "/images/{}/metadata/{}")
+def change_image_item(asking: Asking) -> None:
+    asking.send(asking.things.images[asking.role], "role", body={"meta": {"role": "web"}})
+
+
+@example("DELETE", "/images/{}/metadata/{}")
+def delete_image_item(asking: Asking) -> None:
+    image = asking.things.images[asking.role]
+    asking.plain("POST", f"/images/{image}/metadata", {"metadata": {"gone": "soon"}}, version=(2, 1))
+    asking.send(image, "gone")
 
 
 # -- services, quotas, events ----------------------------------------------------------------------------------------------

@@ -120,6 +120,17 @@ class Deployment:
         self.wait(found, wait)
         return found
 
+    def upload(self, role: str = "admin", /, **properties: str) -> str:
+        """Upload an image; its ID."""
+        images = f"{self.endpoint.removesuffix('/v2.1')}/image/v2/images"
+        made = self._http.post(images, json={"name": "uploaded"} | properties, headers=ROLES[role], timeout=60)
+        assert made.ok, made.text
+        found = str(made.json()["id"])
+        headers = {**ROLES[role], "Content-Type": "application/octet-stream"}
+        sent = self._http.put(f"{images}/{found}/file", data=bytes(512), headers=headers, timeout=60)
+        assert sent.ok, sent.text
+        return found
+
     def act(self, server: str, action: str, value: Any = None, wait: str = "", version: Version = (2, 53)) -> None:
         """Do as an administrator, and wait for the status."""
         self.plain("POST", f"/servers/{server}/action", version=version, body={action: value})

@@ -81,6 +81,7 @@ def _things(region: ServedRegion, deployment: Deployment) -> Things:
         keypair="mine",
         hosts=tuple(each.name for each in HOSTS),
         network=network.uuid,
+        images={role: deployment.upload(role, role="web") for role in ROLES},
     )
 
 

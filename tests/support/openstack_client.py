@@ -191,7 +191,7 @@ def _check_refusals(client: OpenStack, name: str, flavor: str) -> None:
     group = client.refused(*create, "--flavor", flavor, "--hint", "group=no-such-group", name)
     assert "scheduler_hints.group: server group 'no-such-group' could not be found" in group
     image = client.refused("server", "create", "--nic", "none", "--image", IMAGE, "--flavor", flavor, name)
-    assert "There is no image service at this address" in image
+    assert "is not in the image store" in image
     assert "--block-device" in image
     assert client.refused("server", "show", "no-such-server") == "No Server found for no-such-server"
     assert "The action restore is an operation of the Compute API that this service does not offer" in client.refused(

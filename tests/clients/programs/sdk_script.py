@@ -19,6 +19,12 @@ def main() -> None:
     assert "PRIVATE KEY" in key.private_key
     assert "sdk-key" in [found.name for found in cloud.list_keypairs()]
 
+    uploaded = cloud.create_image("sdk-image", data=b"x" * 1024, disk_format="raw", container_format="bare", wait=True)
+    assert uploaded.status == "active"
+    assert cloud.get_image("sdk-image").size == 1024
+    assert cloud.delete_image("sdk-image")
+    assert cloud.get_image("sdk-image") is None
+
     server = cloud.create_server(
         "sdk", image=IMAGE, flavor=FLAVOR, key_name="sdk-key", meta={"a": "b"}, wait=True, auto_ip=False, timeout=120
     )

@@ -1,4 +1,4 @@
-"""The image store as an image service that only reads."""
+"""The images of operators over HTTP: at ``/image``, and in the format of the Compute API."""
 
 from __future__ import annotations
 
@@ -83,10 +83,44 @@ def test_what_lists_cannot_do_is_refused(front: Front, query: str) -> None:
     assert front.get(f"/image/v2/images{query}", TENANT).status_code == 400
 
 
-def test_nothing_is_changed_here(front: Front) -> None:
-    assert front.client.simulate_post("/image/v2/images", json={"name": "x"}).status_code == 405
-    assert front.client.simulate_delete(f"/image/v2/images/{ONE}").status_code == 403
-    assert front.get(f"/image/v2/images/{ONE}/file").status_code == 404
+def test_images_of_the_operator_are_not_changed_here(front: Front) -> None:
+    for path in (f"/image/v2/images/{ONE}", f"/v2.1/images/{ONE}", f"/v2.1/images/{ONE}/metadata/os_distro"):
+        assert front.client.simulate_delete(path).status_code == 403
+    assert front.client.simulate_put(f"/v2.1/images/{ONE}/metadata", json={"metadata": {}}).status_code == 403
+    assert front.get(f"/image/v2/images/{ONE}", TENANT).json["os_distro"] == "cirros"
+
+
+def test_the_compute_api_has_its_own_view_of_them(front: Front) -> None:
+    image = front.get(f"/v2.1/images/{TWO}", TENANT).json["image"]
+    expected = {"id": TWO, "name": "debian", "status": "ACTIVE", "progress": 100, "minDisk": 2, "OS-EXT-IMG-SIZE:size": 1024}
+    assert {key: image[key] for key in expected} == expected
+    assert image["metadata"] == {"os_distro": "debian"}
+    assert [link["rel"] for link in image["links"]] == ["self", "bookmark", "alternate"]
+    assert front.get(f"/v2.1/images/{TWO}/metadata/os_distro", TENANT).json == {"meta": {"os_distro": "debian"}}
+    assert front.get(f"/v2.1/images/{TWO}/metadata/no-such", TENANT).status_code == 404
+    newer = TENANT | {"OpenStack-API-Version": "compute 2.36"}
+    assert front.get(f"/v2.1/images/{TWO}", newer).status_code == 404
+    assert front.get(f"/v2.1/images/{TWO}/metadata", newer).json == {"metadata": {"os_distro": "debian"}}
+
+
+def test_the_compute_api_lists_and_filters_them(front: Front) -> None:
+    def found(**params: str) -> list[str]:
+        answer = front.get("/v2.1/images/detail", TENANT, **params)
+        assert answer.status_code == 200, answer.text
+        return sorted(image["name"] for image in answer.json["images"])
+
+    assert found(name="debian") == found(minDisk="2") == ["debian"]
+    assert found(status="active", name="cirros") == ["cirros", "cirros"]
+    for nothing in ({"status": "SAVING"}, {"server": ONE}, {"type": "snapshot"}, {"changes-since": "2099-01-01T00:00:00Z"}):
+        assert found(**nothing) == []
+    first = front.get("/v2.1/images", TENANT, limit="2").json
+    assert len(first["images"]) == 2
+    assert set(first["images"][0]) == {"id", "name", "links"}
+    marker = first["images"][-1]["id"]
+    assert f"marker={marker}" in first["images_links"][0]["href"]
+    assert len(front.get("/v2.1/images", TENANT, marker=marker).json["images"]) == 1
+    for bad in ({"marker": "no-such"}, {"minRam": "x"}, {"changes-since": "x"}):
+        assert front.get("/v2.1/images", TENANT, **bad).status_code == 400
 
 
 def test_without_a_store_the_answer_says_what_to_do(tmp_path: Path) -> None:

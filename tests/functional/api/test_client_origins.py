@@ -94,7 +94,7 @@ def test_a_request_without_a_name_comes_from_no_browser(front: Front) -> None:
     assert str(catcher.status).startswith("200")
 
 
-def test_who_looks_for_an_image_is_told_that_there_are_none(front: Front) -> None:
+def test_who_looks_for_an_image_is_told_what_to_do_without_a_store(front: Front) -> None:
     for path in ("/v2.1/images", "/v2.1/p1/images", f"/v2.1/images/{IMAGE}"):
         answer = front.get(path)
         assert answer.status_code == 404

@@ -1,0 +1,224 @@
+"""Uploads of images over HTTP: who sees an image and when, what is refused, and what a killed process leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from api.opts import ApiSettings
+from conductor.tidy import remove_images
+from db.api import server_images
+from images.store import FolderStore
+from objects import errors
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.ground import USUAL, Ground
+
+IMAGES = "/image/v2/images"
+CONTENT = b"x" * 1024
+READER = TENANT | {"X-Roles": "reader"}
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.fixture(params=USUAL)
+def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
+    place = Ground(request.param, tmp_path)
+    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
+    yield front
+    place.end(front.close, place.release)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    (tmp_path / "images").mkdir()
+    return FolderStore(tmp_path / "images")
+
+
+def created(front: Front, headers: dict[str, str] = TENANT, **fields: Any) -> dict[str, Any]:
+    answer = front.client.simulate_post(IMAGES, headers=headers, json={"name": "mine", "disk_format": "raw"} | fields)
+    assert answer.status_code == 201, answer.text
+    image: dict[str, Any] = answer.json
+    assert answer.headers["Location"].endswith(f"{IMAGES}/{image['id']}")
+    return image
+
+
+def upload(front: Front, image_id: str, content: bytes = CONTENT, headers: dict[str, str] = TENANT) -> falcon.testing.Result:
+    return front.client.simulate_put(f"{IMAGES}/{image_id}/file", headers=headers | OCTETS, body=content)
+
+
+def uploaded(front: Front, **fields: Any) -> str:
+    image_id: str = created(front, **fields)["id"]
+    answer = upload(front, image_id)
+    assert answer.status_code == 204, answer.text
+    return image_id
+
+
+def seen(front: Front, image_id: str, headers: dict[str, str] = TENANT) -> dict[str, Any] | None:
+    answer = front.get(f"{IMAGES}/{image_id}", headers)
+    every = front.get(IMAGES, headers)
+    assert every.status_code == 200, every.text
+    listed = [image for image in every.json["images"] if image["id"] == image_id]
+    if answer.status_code == 404:
+        assert listed == []
+        return None
+    assert listed == [answer.json]
+    image: dict[str, Any] = answer.json
+    return image
+
+
+def test_an_image_is_queued_until_its_content_is_there(front: Front, store: FolderStore) -> None:
+    made = created(front, min_disk=2, os_distro="debian")
+    assert (made["status"], made["visibility"], made["disk_format"], made["size"]) == ("queued", "private", "raw", None)
+    assert seen(front, made["id"]) == made
+    assert upload(front, made["id"]).status_code == 204
+    image = seen(front, made["id"])
+    assert image is not None
+    assert (image["status"], image["size"], image["min_disk"], image["os_distro"]) == ("active", 1024, 2, "debian")
+    assert image["owner"] == made["owner"]
+    assert b"".join(store.chunks(made["id"])) == CONTENT
+
+
+def test_it_belongs_to_its_project(front: Front) -> None:
+    image_id = uploaded(front)
+    queued = created(front)["id"]
+    for each in (image_id, queued):
+        assert seen(front, each, OTHER_TENANT) is None
+        assert upload(front, each, headers=OTHER_TENANT).status_code == 404
+        assert front.client.simulate_delete(f"{IMAGES}/{each}", headers=OTHER_TENANT).status_code == 404
+        assert front.client.simulate_delete(f"{IMAGES}/{each}", headers=READER).status_code == 403
+    assert front.client.simulate_post(IMAGES, headers=READER, json={"name": "x"}).status_code == 403
+    assert upload(front, queued, headers=READER).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"visibility": "public"}, "visibility"),
+        ({"disk_format": "vmdk"}, "disk_format"),
+        ({"container_format": "ovf"}, "container_format"),
+        ({"id": "11111111-1111-4111-8111-111111111111"}, "id"),
+        ({"size": 5}, "size"),
+        ({"protected": True}, "protected"),
+        ({"tags": ["a"]}, "tags"),
+        ({"min_disk": -1}, "min_disk"),
+        ({"os_distro": 7}, "os_distro"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(front: Front, fields: dict[str, Any], words: str) -> None:
+    answer = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "mine"} | fields)
+    assert answer.status_code == 400, answer.text
+    assert words in answer.json["badRequest"]["message"]
+    assert front.database.read(server_images.list_, None) == []
+
+
+def test_content_that_no_host_may_open_is_refused_and_can_be_sent_again(front: Front, store: FolderStore) -> None:
+    image_id = created(front)["id"]
+    for content, words in ((b"", "empty"), (b"QFI\xfb" + bytes(1020), "qcow2")):
+        answer = upload(front, image_id, content)
+        assert answer.status_code == 400, answer.text
+        assert words in answer.json["badRequest"]["message"]
+    answer = front.client.simulate_put(f"{IMAGES}/{image_id}/file", headers=TENANT, json={})
+    assert answer.status_code == 415
+    assert (seen(front, image_id) or {})["status"] == "queued"
+    assert upload(front, image_id).status_code == 204
+    assert upload(front, image_id, b"another").status_code == 409
+    assert b"".join(store.chunks(image_id)) == CONTENT
+
+
+def test_what_a_killed_process_has_stored_counts(front: Front, store: FolderStore) -> None:
+    """It was killed before its row was complete. The client that sends the content again is told that it is there."""
+    image = created(front)
+    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
+    assert (seen(front, image["id"]) or {})["status"] == "queued"
+    assert upload(front, image["id"], b"another").status_code == 409
+    assert (seen(front, image["id"]) or {})["status"] == "active"
+    assert b"".join(store.chunks(image["id"])) == CONTENT
+
+
+def test_a_deleted_image_leaves_nothing(front: Front, store: FolderStore) -> None:
+    complete, queued = uploaded(front), created(front)["id"]
+    lost = created(front)
+    store.add([CONTENT], name="mine", image_id=lost["id"], owner=lost["owner"])  # and then the process was killed
+    for path in (f"{IMAGES}/{complete}", f"{IMAGES}/{queued}", f"/v2.1/images/{lost['id']}"):
+        assert front.client.simulate_delete(path, headers=TENANT).status_code == 204
+        assert front.client.simulate_delete(path, headers=TENANT).status_code == 404
+    assert upload(front, queued).status_code == 404
+    remove_images(front.database, store)
+    assert store.list_images() == []
+
+
+def test_an_image_that_is_deleted_while_its_content_comes_leaves_nothing(front: Front, store: FolderStore) -> None:
+    image = created(front)
+    assert front.client.simulate_delete(f"{IMAGES}/{image['id']}", headers=TENANT).status_code == 204
+    remove_images(front.database, store)
+    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
+    assert not front.database.write(server_images.complete_upload, image["id"], 1.0)
+    remove_images(front.database, store)
+    with pytest.raises(errors.NotFound):
+        store.about(image["id"])
+
+
+def test_its_properties_are_metadata_of_the_compute_api(front: Front) -> None:
+    image_id = uploaded(front, one="1")
+    path = f"/v2.1/images/{image_id}/metadata"
+    put, post, delete = front.client.simulate_put, front.client.simulate_post, front.client.simulate_delete
+    assert front.get(path, TENANT).json == {"metadata": {"one": "1"}}
+    assert post(path, headers=TENANT, json={"metadata": {"two": "2"}}).json == {"metadata": {"one": "1", "two": "2"}}
+    assert put(f"{path}/one", headers=TENANT, json={"meta": {"one": "I"}}).json == {"meta": {"one": "I"}}
+    assert put(f"{path}/one", headers=TENANT, json={"meta": {"two": "I"}}).status_code == 400
+    assert delete(f"{path}/two", headers=TENANT).status_code == 204
+    assert delete(f"{path}/two", headers=TENANT).status_code == 404
+    assert (seen(front, image_id) or {})["one"] == "I"
+    assert put(path, headers=TENANT, json={"metadata": {"three": "3"}}).json == {"metadata": {"three": "3"}}
+    assert front.get(f"{path}/three", TENANT).json == {"meta": {"three": "3"}}
+    assert put(path, headers=TENANT, json={"metadata": {str(n): "x" for n in range(129)}}).status_code == 403
+    assert put(path, headers=OTHER_TENANT, json={"metadata": {}}).status_code == 404
+    assert put(path, headers=READER, json={"metadata": {}}).status_code == 403
+    assert put(path, headers=TENANT | {"OpenStack-API-Version": "compute 2.39"}, json={"metadata": {}}).status_code == 404
+
+
+def test_a_property_has_no_name_of_a_field(front: Front) -> None:
+    image_id = uploaded(front)
+    path = f"/v2.1/images/{image_id}/metadata"
+    answer = front.client.simulate_put(path, headers=TENANT, json={"metadata": {"status": "forged", "a": "b"}})
+    assert answer.status_code == 400
+    assert "status" in answer.json["badRequest"]["message"]
+    assert front.get(path, TENANT).json == {"metadata": {}}
+
+
+def test_an_image_without_content_has_no_metadata_to_change(front: Front) -> None:
+    image_id = created(front, a="b")["id"]
+    path = f"/v2.1/images/{image_id}/metadata"
+    assert front.get(path, TENANT).json == {"metadata": {"a": "b"}}
+    assert front.client.simulate_put(path, headers=TENANT, json={"metadata": {}}).status_code == 409
+    assert front.get(f"/v2.1/images/{image_id}", TENANT).json["image"]["status"] == "SAVING"
+
+
+def test_a_boot_from_an_image_that_does_not_fit_is_refused_at_once(front: Front) -> None:
+    """The flavor has 2048 MiB and 20 GiB."""
+
+    def boot(image_id: str, headers: dict[str, str] = TENANT) -> falcon.testing.Result:
+        return front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": image_id}}, headers)
+
+    for needs, words in (({"min_ram": 2049}, "needs 2049 MiB of memory"), ({"min_disk": 21}, "needs a disk of 21 GiB")):
+        answer = boot(uploaded(front, **needs))
+        assert answer.status_code == 400, answer.text
+        assert words in answer.json["badRequest"]["message"]
+    fitting = uploaded(front, min_ram=2048, min_disk=20)
+    assert boot(fitting).status_code == 202
+    assert "could not be found" in boot(fitting, OTHER_TENANT).json["badRequest"]["message"]
+    assert boot("11111111-1111-4111-8111-111111111111").status_code == 202, "it may be elsewhere"
+
+
+def test_without_a_store_nothing_is_created(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    try:
+        answer = front.client.simulate_post(IMAGES, headers=TENANT | NEWEST, json={"name": "x"})
+        assert answer.status_code == 404
+        assert "set [images] folder" in answer.json["itemNotFound"]["message"]
+        assert front.database.read(server_images.list_, None) == []
+    finally:
+        front.close()
