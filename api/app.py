@@ -158,6 +158,7 @@ def make_app(
     add("/image/v2", ImageVersions(), get=PUBLIC)
     add("/image/v2/images", images, get=may.IMAGE_LIST, post=may.IMAGE_CREATE)
     add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, delete=may.IMAGE_DELETE)
+    add("/image/v2/images/{image_id}/tasks", images, "tasks", get=may.IMAGE_SHOW)
     add("/image/v2/images/{image_id}/file", uploads, "content", put=may.IMAGE_CREATE)
     add("/network", NetworkVersions(), get=PUBLIC)
     add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)

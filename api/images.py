@@ -27,7 +27,9 @@ VERSION = "v2.9"
 _SORTED = ("name", "id", "size", "disk_format", "created_at", "updated_at", "status", "container_format")
 _DIRECTIONS = ("asc", "desc")
 _PAGING = ("limit", "marker", "sort", "sort_key", "sort_dir")
-_FILTERS = ("id", "name", "disk_format", "status", "visibility", "container_format", "os_hidden", "protected")
+_NO_FILTERS = ("tag", "member_status", "size_min", "size_max", "changes-since")
+"""Filters of the Image API that are not served; every other parameter is a field or a property of an image."""
+_TRUTHS = ("os_hidden", "protected")
 
 
 class ImageVersions:
@@ -48,9 +50,9 @@ class StoreImages:
         self._most = most
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        for name in req.params:
-            if name not in _FILTERS + _PAGING:
-                raise errors.Invalid(f"{name[:40]}: images cannot be filtered by it")
+        for name in _NO_FILTERS:
+            if name in req.params:
+                raise errors.Invalid(f"{name}: images cannot be filtered by it")
         page = page_of(req, self._most)
         images = _sorted([image for image in self._images.visible(call.of(req)) if _is_wanted(req, image)], req)
         shown, has_more = after_marker(images, page)
@@ -65,6 +67,11 @@ class StoreImages:
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         answer(resp, self._images.one(call.of(req), image_id))
+
+    def on_get_tasks(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
+        """An upload is no task: it is over with its request."""
+        self._images.one(call.of(req), image_id)
+        answer(resp, {"tasks": []})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         self._images.delete(call.of(req), image_id)
@@ -81,11 +88,11 @@ def after_marker(images: list[Document], page: Page) -> tuple[list[Document], bo
 
 
 def _is_wanted(req: falcon.Request, image: Document) -> bool:
-    return all(_as_text(image[name]) in _choices(req, name) for name in _FILTERS if name in req.params)
+    return all(name in image and _as_text(image[name]) in _choices(req, name) for name in req.params if name not in _PAGING)
 
 
-def _as_text(value: str | bool | None) -> str:
-    return str(value).lower() if isinstance(value, bool) else value or ""
+def _as_text(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _choices(req: falcon.Request, name: str) -> Collection[str]:
@@ -93,7 +100,7 @@ def _choices(req: falcon.Request, name: str) -> Collection[str]:
     given = [value for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key == name]
     if len(given) != 1:
         raise errors.Invalid(f"{name}: give it once; several values are in:ONE,TWO")
-    value = given[0].lower() if name in ("os_hidden", "protected") else given[0]
+    value = given[0].lower() if name in _TRUTHS else given[0]
     if not value.startswith("in:"):
         return (value,)
     return [each.strip('"') for each in value.removeprefix("in:").split(",")]

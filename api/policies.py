@@ -455,7 +455,13 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /images/{id}/metadata/{key}",
     ),
     _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
-    _of(IMAGE_SHOW, READER, "Show an image of the image store.", "GET /image/v2/images/{id}"),
+    _of(
+        IMAGE_SHOW,
+        READER,
+        "Show an image of the image store.",
+        "GET /image/v2/images/{id}",
+        "GET /image/v2/images/{id}/tasks",
+    ),
     _of(
         IMAGE_CREATE,
         MEMBER,

@@ -66,6 +66,7 @@ PATHS = [
     "/image/v2/images",
     "/image/v2/images/{}",
     "/image/v2/images/{}/file",
+    "/image/v2/images/{}/tasks",
     "/network",
     "/network/v2.0",
     "/network/v2.0/networks",

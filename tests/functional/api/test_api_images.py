@@ -66,6 +66,16 @@ def test_images_are_found_by_name_and_by_id(front: Front) -> None:
     assert ids(front, f"?id={THREE}") == [THREE]
 
 
+def test_images_are_found_by_any_field_and_property(front: Front) -> None:
+    assert ids(front, "?os_distro=debian") == ids(front, "?min_disk=2") == ids(front, "?size=1024&protected=False") == [TWO]
+    assert ids(front, "?colour=red") == ids(front, "?colour=") == ids(front, "?owner=me") == []
+
+
+def test_an_image_has_no_tasks(front: Front) -> None:
+    assert front.get(f"/image/v2/images/{ONE}/tasks", TENANT).json == {"tasks": []}
+    assert front.get("/image/v2/images/no-such/tasks", TENANT).status_code == 404
+
+
 def test_the_list_has_pages_and_an_order(front: Front) -> None:
     first = listed(front, "?sort=name:asc,size:desc")
     assert [image["id"] for image in first["images"]] == [THREE, ONE]
@@ -77,7 +87,7 @@ def test_the_list_has_pages_and_an_order(front: Front) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["?colour=red", "?sort=colour", "?sort=name:up", "?marker=no-such", "?limit=x", "?name=a&name=b", "?owner=me"]
+    "query", ["?tag=red", "?size_min=1", "?sort=colour", "?sort=name:up", "?marker=no-such", "?limit=x", "?name=a&name=b"]
 )
 def test_what_lists_cannot_do_is_refused(front: Front, query: str) -> None:
     assert front.get(f"/image/v2/images{query}", TENANT).status_code == 400
