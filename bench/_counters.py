@@ -111,6 +111,10 @@ class Meter:
             used[role] += times.user + times.system + times.children_user + times.children_system  # type: ignore[assignment]  # typed as a count
         return dict(used)
 
+    def roles(self) -> dict[int, str]:
+        """The role of each process, by its process id."""
+        return {process.pid: role for role, process in self._processes()}
+
     def memory(self) -> dict[str, Memory]:
         found: dict[str, list[Any]] = {}
         for role, process in self._processes():

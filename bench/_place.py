@@ -32,6 +32,7 @@ ROOM = {"vcpus": "4000", "memory_mb": str(1 << 24), "disk_gb": "100000"}
 AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
 SHORTENED_OPTIONS = (
     "sweep_interval",
+    "idle_interval",
     "settle_age",
     "resend_age",
     "service_down_time",
@@ -41,6 +42,10 @@ SHORTENED_OPTIONS = (
     "audit_interval",
 )
 """What a local region does oftener than the product by default, so that who tries it out waits for less."""
+
+
+STATEMENTS_KEPT = 200_000
+"""Statements that a counting server remembers one by one, if it is asked to."""
 
 
 class QuorumBacking(Backing):
@@ -54,7 +59,8 @@ class CountingMariaDB(MariaDB):
     """It counts statements by their text."""
 
     def _command(self) -> list[str]:
-        return [*super()._command(), "--performance-schema=ON"]
+        size = f"--performance-schema-events-statements-history-long-size={STATEMENTS_KEPT}"
+        return [*super()._command(), "--performance-schema=ON", size]
 
 
 class CountingBacking(Backing):

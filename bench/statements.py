@@ -1,0 +1,205 @@
+"""Which statements and messages a region of processes runs, one by one by role: when nothing happens, and for one boot alone.
+
+    python bench/statements.py              the region of bench/region.py, two minutes
+    python bench/statements.py --cells 1 --conductors 1 --agents 2 ...    another one
+    python bench/statements.py --smoke      the same paths in a small region; figures not to be quoted
+
+MariaDB counts: its performance schema keeps every statement with its connection, and the connection names its process. BEGIN,
+COMMIT, ROLLBACK and SET are not counted, as in bench/region.py. RabbitMQ counts what is put into queues: an answer is one more.
+The rates of an idle region are taken off the counts per boot, statement by statement. A statement of a boot that also runs when the
+region is idle is therefore counted by its surplus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench._counters import Meter, less
+from bench._load import SETTLE_S
+from bench._place import Client, CountingBacking, place, serve
+from ci.stages import ACCEPT
+from deploy.local.processes import environment
+from deploy.local.region import Region
+from deploy.local.shape import Shape
+from deploy.servers import Unavailable
+from service.periodic import wait_until
+
+BOOT_TIMEOUT_S = 60.0
+TEXT_WIDTH = 110
+ENABLE = (
+    "UPDATE performance_schema.setup_consumers SET enabled = 'YES' "
+    "WHERE name IN ('events_statements_current', 'events_statements_history_long')"
+)
+FORGET = "TRUNCATE performance_schema.events_statements_history_long"
+READ = """
+SELECT attrs.attr_value, events.current_schema, events.digest_text, COUNT(*)
+FROM performance_schema.events_statements_history_long AS events
+LEFT JOIN performance_schema.threads AS threads ON threads.thread_id = events.thread_id
+LEFT JOIN performance_schema.session_connect_attrs AS attrs
+  ON attrs.processlist_id = threads.processlist_id AND attrs.attr_name = '_pid'
+WHERE events.event_name LIKE 'statement/sql/%' AND events.current_schema IS NOT NULL
+GROUP BY 1, 2, 3
+"""
+KEPT = "SELECT @@performance_schema_events_statements_history_long_size"
+WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "(SELECT")
+"""How statements begin that are not the end or the beginning of a transaction, or a setting."""
+
+Rates = Mapping[tuple[str, str, str], float]
+"""Statements by (role, database, text)."""
+
+
+class Listener:
+    """Statements of the region's processes, by role."""
+
+    def __init__(self, region: Region, meter: Meter) -> None:
+        self._region = region
+        self._meter = meter
+        self._limit = int(meter.ask(KEPT)[0][0])
+        meter.ask(ENABLE)
+
+    def begin(self) -> None:
+        self._meter.ask(FORGET)
+
+    def heard(self) -> Counter[tuple[str, str, str]]:
+        """Those since ``begin``. Fails if there were more than the server keeps."""
+        roles = self._meter.roles()
+        found: Counter[tuple[str, str, str]] = Counter()
+        total = 0
+        for pid, schema, text, number in self._meter.ask(READ):
+            total += int(number)
+            if str(text).upper().startswith(WORK):
+                found[roles.get(int(pid or 0), "of closed connections"), str(schema), " ".join(str(text).split())] += int(number)
+        assert total < self._limit, f"more than {self._limit} statements: the server has forgotten some"
+        return found
+
+
+def idle(listener: Listener, meter: Meter, seconds: float) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
+    """Per second: statements, messages, and CPU ms by role."""
+    time.sleep(SETTLE_S)
+    counts, asked = meter.counts(), time.monotonic()
+    cpu, begun = meter.cpu(), time.monotonic()
+    listener.begin()
+    time.sleep(seconds)  # what is counted meanwhile runs by the clock
+    found, taken = listener.heard(), time.monotonic() - begun
+    used = less(meter.cpu(), cpu)
+    messages, answered = meter.counts().minus(counts).messages, time.monotonic()  # asking the broker takes seconds
+    return (
+        {key: n / taken for key, n in found.items()},
+        {key: n / (answered - asked) for key, n in messages.items()},
+        {role: n * 1000 / taken for role, n in used.items()},
+    )
+
+
+def boots(
+    listener: Listener, meter: Meter, client: Client, number: int, still: tuple[Rates, Mapping[str, float], Mapping[str, float]]
+) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
+    """Per boot, one after the other, without what an idle region runs in the same time."""
+    counts, asked = meter.counts(), time.monotonic()
+    cpu, begun = meter.cpu(), time.monotonic()
+    listener.begin()
+    query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE 'alone%%' AND state = 'active'"
+    for done in range(number):
+        client.post(f"alone{done}-")
+        assert wait_until(lambda done=done: int(meter.ask(query)[0][0]) > done, BOOT_TIMEOUT_S), "not ACTIVE"  # type: ignore[misc]  # bound at once
+    used, busy = less(meter.cpu(), cpu), time.monotonic() - begun
+    time.sleep(SETTLE_S)
+    found, taken = listener.heard(), time.monotonic() - begun
+    messages, answered = meter.counts().minus(counts).messages, time.monotonic()
+    rates, sent, idle_cpu = still
+    return (
+        {key: (n - rates.get(key, 0.0) * taken) / number for key, n in found.items()},
+        {key: (n - sent.get(key, 0.0) * (answered - asked)) / number for key, n in messages.items()},
+        {role: (n * 1000 - idle_cpu.get(role, 0.0) * busy) / number for role, n in used.items()},
+    )
+
+
+def show(console: Console, title: str, found: tuple[Rates, Mapping[str, float], Mapping[str, float]], least: float) -> None:
+    """Print the table. Rows below ``least`` are only in the sums."""
+    statements, messages, cpu = found
+    table = Table(title=title, title_justify="left")
+    for heading in ("role", "database", "number", "statement or messages"):
+        table.add_column(heading, justify="right" if heading == "number" else "left")
+    sums: Counter[str] = Counter()
+    for (role, _, _), number in statements.items():
+        sums[role] += number  # type: ignore[assignment]  # typed as a count
+    for (role, database, text), number in sorted(statements.items(), key=lambda item: (item[0][0], -item[1])):
+        if number >= least:
+            table.add_row(role, database, f"{number:.2f}", shortened(text))
+    for role, number in sorted(sums.items()):
+        table.add_row(role, "all", f"{number:.2f}", "statements", style="bold")
+    table.add_row("all", "all", f"{sum(sums.values()):.2f}", "statements", style="bold")
+    for what, number in sorted(messages.items()):
+        if number >= least:
+            table.add_row("", "", f"{number:.2f}", what)
+    table.add_row("all", "", f"{sum(messages.values()):.2f}", "messages", style="bold")
+    for role, number in sorted(cpu.items()):
+        table.add_row(role, "", f"{number:.1f}", "CPU ms")
+    table.add_row("all", "", f"{sum(cpu.values()):.1f}", "CPU ms", style="bold")
+    console.print(table)
+
+
+def shortened(text: str) -> str:
+    """The statement without its list of columns."""
+    text = re.sub(r"^SELECT .*? FROM ", "SELECT .. FROM ", text.replace("`", "").replace(" . ", "."))
+    return text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 2] + ".."
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+    parser.add_argument("--cells", type=int, default=2)
+    parser.add_argument("--conductors", type=int, default=2, help="of each cell")
+    parser.add_argument("--agents", type=int, default=10, help="of each cell")
+    parser.add_argument("--twins", type=int, default=2, help="APIs, super conductors and schedulers")
+    parser.add_argument("--calm", type=float, default=60.0, help="seconds after the first boot before anything is counted")
+    parser.add_argument("--idle", type=float, default=40.0, help="seconds")
+    parser.add_argument("--boots", type=int, default=30)
+    told = parser.parse_args()
+    console = Console(width=180)
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    shape = Shape(
+        cells=told.cells,
+        apis=told.twins,
+        supers=told.twins,
+        schedulers=told.twins,
+        conductors=told.conductors,
+        agents=told.agents,
+    )
+    seconds, number = told.idle, told.boots
+    if told.smoke:
+        told.calm = SETTLE_S
+        shape, seconds, number = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), 2.0, 2
+    try:
+        with place(shape, backing=CountingBacking) as region:
+            meter = Meter(region)
+            try:
+                listener = Listener(region, meter)
+                serve(region)
+                Client(region).post("warm")
+                time.sleep(told.calm)  # pauses grow until then
+                still = idle(listener, meter, seconds)
+                show(console, "Idle, per second", still, 0.01)
+                show(console, "One boot alone", boots(listener, meter, Client(region), number, still), 0.05)
+            finally:
+                meter.close()
+    except Unavailable as error:
+        console.print(f"No region can be had here: {error}", markup=False)
+        return 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
