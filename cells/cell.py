@@ -41,6 +41,8 @@ class Cell:
         self.compute = ComputeClient(bus) if bus is not None else None
         self.complaints = RateLimitedLog(LOG)
         """What this process has said of the cell lately."""
+        self.asked: Callable[[], None] = _content
+        """Call it when the cell has been asked for something whose end its feed will tell. ``send`` does."""
         what = f"cell {mapping.name!r}"
         # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
         self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
@@ -112,6 +114,7 @@ class Cell:
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.order, [...])``."""
+        self.asked()
         return self._wire.run(partial(fn, *args, **kwargs))
 
     def ask(self, call: Callable[[], T], timeout: float) -> T:
@@ -165,7 +168,7 @@ class Cell:
 
 
 def _content() -> None:
-    """There is no bus to complain of."""
+    """There is no bus to complain of, and nobody who reads the feed."""
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

@@ -126,6 +126,10 @@ class CellRegistry:
         """The uuid of the cell that a host is mapped to, None where it is not mapped; as of the last look."""
         return self._hosts.get().get(host)
 
+    def has_silent(self) -> bool:
+        """Whether a cell's database does not answer, or a cell cannot be used, as far as this process knows. Reads nothing."""
+        return bool(self._broken) or any(cell.database_silent_since is not None for cell in self._listed)
+
     def broken(self) -> dict[str, str]:
         """Cells that cannot be used whatever their servers do, because a URL is malformed: uuid -> reason."""
         self._follow()

@@ -159,13 +159,16 @@ class DeploymentTimes(Object, frozen=True, kw_only=True):
     settle_age: float = 2.0
     cell_timeout: float = 3.0
     feed_interval: float = 0.25
+    idle_interval: float = 5.0
     report_interval: float = 5.0
     stats_interval: float = 2.0
     down_time: float = 30.0
 
     @property
     def scheduler(self) -> SchedulerSettings:
-        return SchedulerSettings(service_down_time=self.down_time, feed_poll_interval=self.feed_interval)
+        return SchedulerSettings(
+            service_down_time=self.down_time, feed_poll_interval=self.feed_interval, idle_interval=self.idle_interval
+        )
 
 
 class AllInOne:
@@ -210,6 +213,7 @@ class AllInOne:
             lease_seconds=pace.lease_seconds,
             sweep_interval=pace.sweep_interval,
             feed_interval=pace.feed_interval,
+            idle_interval=pace.idle_interval,
             settle_age=pace.settle_age,
             resend_age=pace.settle_age,
             service_down_time=pace.down_time,

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from cells import releases
+from conductor.heartbeats import Heartbeats
 from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
@@ -69,9 +70,21 @@ class CellConductor:
     """The endpoint of topic ``cell-conductor``. Concurrent reports share a transaction."""
 
     def __init__(
-        self, database: CellDatabase, sender: OrderSender, vault: Vault | None = None, limits: HostLimits | None = None
+        self,
+        database: CellDatabase,
+        sender: OrderSender,
+        vault: Vault | None = None,
+        limits: HostLimits | None = None,
+        *,
+        heartbeats: Heartbeats | None = None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
-        """``limits``: the most that a host may offer; None: no limits."""
+        """``limits``: the most that a host may offer; None: no limits. ``heartbeats``: gathers those that can wait; None: none can.
+
+        ``heard``: called when agents report on builds, deletes and tasks.
+        """
+        self._gathered = heartbeats
+        self._heard = heard
         self._database = database
         self._limits = limits
         self._sender = sender
@@ -87,6 +100,7 @@ class CellConductor:
         answer. It asks again for that one alone, until a conductor of the cell has the key or the deadline ends it.
         """
         check_reports(reports)
+        self._heard()
         settled = self._settle(reports)
         verdicts = self._verdicts(reports, settled.outcomes)
         granted = [
@@ -104,6 +118,7 @@ class CellConductor:
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts."""
         check_reports(reports)
+        self._heard()
         outcomes = self._settle(reports).outcomes
         self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
@@ -115,7 +130,11 @@ class CellConductor:
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """A heartbeat. Builds that a stopping host has not accepted move to their alternates at once."""
         check_service(host, binary, version)
-        self._heartbeat(Beat(host=host, binary=binary, version=version, stopping=stopping))
+        beat = Beat(host=host, binary=binary, version=version, stopping=stopping)
+        if self._gathered is not None and not stopping:
+            self._gathered.add(beat)
+        else:
+            self._heartbeat(beat)
         if stopping:
             self.move_off(context, [host])
 

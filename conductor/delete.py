@@ -82,6 +82,7 @@ class Deleter:
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
             self._database.write(mappings.ended, gone, self._database.now())
             return
+        cell.asked()
         for uuid, row in rows.items():
             step(LOG, "delete told", uuid, request_id, cell=cell.name, host=row.host, state=row.state)
         deleting = [row for row in rows.values() if row.state is State.DELETING]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -17,10 +17,13 @@ from db.api.epochs import Epoch
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import CELL0_UUID
+from service.pace import Pace
 from service.periodic import Every, Periodic, Steps
 
 LOG = logging.getLogger(__name__)
 
+SETTLE_IDLE_FACTOR = 12
+"""In a cell that is asked for nothing, STAGED rows are looked for so many times less often."""
 EPOCH_AGE_S = 1.0
 """Seconds within which a feed position set from outside is noticed. The registry reads epochs as often: no extra statement."""
 
@@ -47,14 +50,16 @@ class FeedFollower:
         operate: Callable[[Sequence[str]], None] = lambda servers: None,
         changed_services: Callable[[], object] = lambda: None,
         other_cell_timeout: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
         """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
         ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
         follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
         ``changed_services``: called when operators have changed services, as when they call a host dead. ``other_cell_timeout``:
-        see ``db.api.events.apply``.
+        see ``db.api.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it.
         """
+        self._pace = pace or Pace(0.0)
         self._database = api_database
         self._registry = registry
         self._cell = cell
@@ -76,12 +81,13 @@ class FeedFollower:
         self._left = 0
         self._settle_age = settle_age
         self._settle_now = Every(settle_age)
+        self._settle_in_idle_cell = Every(SETTLE_IDLE_FACTOR * settle_age)
 
     def keep(self) -> bool:
         """One round; returns whether there is more to do at once. The steps after a failed one run nonetheless."""
         with Steps() as steps:
             more = steps.run(self._round) or False
-            if self._settle_now():
+            if self._settle_in_idle_cell() or (not self._pace.is_idle and self._settle_now()):
                 steps.run(settle, self._database, self._cell, self._settle_age, self._aside)
         return more
 
@@ -116,21 +122,34 @@ class FeedFollower:
             pages = self._applier.pages
             self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
             more = self._applier.apply()
+            if self._applier.pages != pages:
+                self._pace.hurry()
             self._second = self._second and self._applier.pages == pages
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
             more, self._second = False, True
-        self._left = self._pause_rounds if self._second else 0
+        self._left = self._pause_rounds if self._second and not self._pace.is_idle else 0
         return more
 
 
 class FeedFollowers:
-    """Runs one ``FeedFollower`` per cell of the registry, cell0 included, also for cells added later."""
+    """Runs one ``FeedFollower`` per cell of the registry, cell0 included, also for cells added later.
 
-    def __init__(self, registry: CellRegistry, make_follower: Callable[[Cell], FeedFollower], interval: float) -> None:
+    Each has a pace of its own: a cell is read often while it was asked for something or its feed has news.
+    """
+
+    def __init__(
+        self,
+        registry: CellRegistry,
+        make_follower: Callable[[Cell, Pace], FeedFollower],
+        interval: float,
+        idle_interval: float | None = None,
+    ) -> None:
+        """``interval``, ``idle_interval``: see ``Pace``."""
         self._registry = registry
         self._make_follower = make_follower
         self._interval = interval
+        self._idle_interval = idle_interval
         self._running: dict[str, tuple[Cell, Periodic]] = {}
 
     def follow(self) -> None:
@@ -142,14 +161,29 @@ class FeedFollowers:
             LOG.warning("%s", missing)
         for uuid, (cell, periodic) in list(self._running.items()):
             if wanted.get(uuid) is not cell:
+                cell.asked = _nobody
                 periodic.stop()
                 del self._running[uuid]
         for uuid, cell in wanted.items():
             if uuid not in self._running:
-                periodic = Periodic(f"keep-{cell.name}", self._interval, self._make_follower(cell).keep)
+                pace = Pace(self._interval, self._idle_interval)
+                periodic = Periodic(f"keep-{cell.name}", pace, self._make_follower(cell, pace).keep)
+                cell.asked = pace.hurry
                 self._running[uuid] = (cell, periodic.start())
 
+    def hurry(self, cell_uuids: Collection[str], lasting: float) -> bool:
+        """Read the feeds of these cells often for ``lasting`` seconds. Return whether all of them are followed."""
+        running = self._running.copy()
+        for uuid in running.keys() & set(cell_uuids):
+            running[uuid][1].pace.hurry(lasting)
+        return running.keys() >= set(cell_uuids)
+
     def stop(self) -> None:
-        for _, periodic in self._running.values():
+        for cell, periodic in self._running.values():
+            cell.asked = _nobody
             periodic.stop()
         self._running.clear()
+
+
+def _nobody() -> None:
+    """Nobody reads the cell's feed."""

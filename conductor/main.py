@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -23,6 +23,8 @@ from conductor.delete import Deleter
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.guest_reader import GuestReader
+from conductor.heartbeats import Heartbeats
+from conductor.lookout import Lookout
 from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
 from conductor.restored import RestoreWatch
@@ -36,6 +38,7 @@ from conductor.tidy import erase_decided, forget_deleted, reap, remove_images, t
 from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
 from db.api import incarnation
 from db.api.claims import Ledger
+from db.api.due import SweepsDue
 from db.sql.engine import ApiDatabase, CellDatabase
 from images.store import open_store
 from objects import errors
@@ -44,6 +47,7 @@ from rpc.compute import ComputeClient
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from service.batching import RoundBatcher
+from service.pace import Pace
 from service.periodic import Periodic
 from service.rate_limited_log import RateLimitedLog
 from service.vault import Vault
@@ -55,6 +59,8 @@ SERVER = socket.gethostname()
 TIDY_INTERVAL_S = 3600.0
 OPERATE_PACE_S = 0.02
 """Minimum seconds between two rounds of operations that cells have told of."""
+IDLE_MARKS_FACTOR = 12
+"""While there are no requests, marks rise so many times less often: a restore then loses nothing that a mark could show."""
 PAUSE_ROUNDS = 4
 """Rounds for which a super conductor leaves a cell's feed to another one."""
 
@@ -99,17 +105,35 @@ class SuperConductorService:
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
         images = open_store(settings.images_folder)
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
+        lookout = Lookout(
+            api_database,
+            sweep_interval=settings.sweep_interval,
+            lease_seconds=settings.lease_seconds,
+            resend_age=settings.resend_age,
+            busy=self._hurry_followers,
+        )
+        marks = Pace(incarnation.MARK_INTERVAL_S, IDLE_MARKS_FACTOR * incarnation.MARK_INTERVAL_S)
+
+        def heard() -> None:
+            lookout.pace.hurry()
+            marks.hurry()
+
+        def compare_marks() -> None:
+            self._restored.look()
+            if self._restored.known is None:
+                marks.hurry()
+
         self._bus = bus
         self._settings = settings
         self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
         guests = GuestReader(api_database, registry, settings.service_down_time)
-        self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance, guests)
+        self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance, guests, heard)
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._waiting = QueueMetrics(api_database), OperationMetrics(api_database)
 
         dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).look)
 
-        def make_follower(cell: Cell) -> FeedFollower:
+        def make_follower(cell: Cell, pace: Pace) -> FeedFollower:
             return FeedFollower(
                 api_database,
                 ledger,
@@ -123,22 +147,35 @@ class SuperConductorService:
                 operate=self._told.add,
                 changed_services=dead_hosts.wake,
                 other_cell_timeout=settings.other_cell_timeout,
+                pace=pace,
             )
 
-        self._followers = FeedFollowers(registry, make_follower, settings.feed_interval)
+        self._followers = FeedFollowers(registry, make_follower, settings.feed_interval, settings.idle_interval)
+        self._cells = Periodic("cells", Pace(settings.sweep_interval, settings.idle_interval), self._followers.follow)
+        silences = SilenceWatch(api_database, registry)
+        open_batches = Periodic("batches", Pace(settings.feed_interval, lookout.fallback_interval), lambda: look_at_batches())
+
+        def look_at_batches() -> None:
+            if batches.look():
+                open_batches.pace.hurry()
+
+        woken: dict[Periodic, Callable[[SweepsDue], bool]] = {
+            lookout.sweep("queue", self._queue.sweep): lambda due: due.waiting or due.overdue,
+            lookout.sweep("deletes", deleter.sweep): lambda due: due.deletes,
+            lookout.sweep("operations", operator.sweep): lambda due: due.operations,
+            lookout.sweep("secrets", lambda: erase_decided(api_database)): lambda due: due.secrets,
+            lookout.sweep("silences", silences.look): lambda due: due.silences or registry.has_silent(),
+            open_batches: lambda due: due.batches,
+        }
         self._sweeps = [
-            Periodic("restored databases", incarnation.MARK_INTERVAL_S, self._restored.look, at_once=False),
+            Periodic("restored databases", marks, compare_marks, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
             Periodic("dead letters", REFRESH_INTERVAL_S, builder.refresh),
-            Periodic("queue", settings.sweep_interval, self._queue.sweep),
-            Periodic("batches", settings.feed_interval, batches.look),
-            Periodic("deletes", settings.sweep_interval, deleter.sweep),
-            Periodic("operations", settings.sweep_interval, operator.sweep),
-            Periodic("cells", settings.sweep_interval, self._followers.follow),
-            Periodic("silences", settings.sweep_interval, SilenceWatch(api_database, registry).look),
+            *woken,
+            Periodic("lookout", lookout.pace, lambda: lookout.look(woken)),
+            self._cells,
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
             Periodic("images", settings.reap_interval, lambda: remove_images(api_database, images)),
-            Periodic("secrets", settings.sweep_interval, lambda: erase_decided(api_database)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
         if settings.audit_interval:
@@ -157,6 +194,11 @@ class SuperConductorService:
         self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for sweep in self._sweeps:
             sweep.start()
+
+    def _hurry_followers(self, cell_uuids: Collection[str]) -> None:
+        """Read the feeds of these cells often, until the next two looks for busy cells."""
+        if not self._followers.hurry(cell_uuids, lasting=2 * self._settings.sweep_interval):
+            self._cells.wake()  # one is new
 
     def check(self) -> None:
         """Raise Unreachable while the bus delivers no doorbells."""
@@ -189,12 +231,24 @@ class CellConductorService:
     """One cell's conductor: serves topic ``cell-conductor`` and runs the cell's sweeps. It knows only its own cell."""
 
     def __init__(
-        self, settings: ConductorSettings, name: str, cell_database: CellDatabase, bus: Bus, vault: Vault | None = None
+        self,
+        settings: ConductorSettings,
+        name: str,
+        cell_database: CellDatabase,
+        bus: Bus,
+        vault: Vault | None = None,
+        *,
+        heartbeat_pace: float = 0.0,
     ) -> None:
+        """``heartbeat_pace``: seconds for which heartbeats that change nothing are gathered."""
         sender = _OwnCell(name, bus)
         self._bus = bus
         self._settings = settings
-        self._endpoint = CellConductor(cell_database, sender, vault, settings.host_limits)
+        pace = Pace(settings.sweep_interval, settings.idle_interval)
+        self._heartbeats = Heartbeats(cell_database, heartbeat_pace) if heartbeat_pace else None
+        self._endpoint = CellConductor(
+            cell_database, sender, vault, settings.host_limits, heartbeats=self._heartbeats, heard=pace.hurry
+        )
         self._border = Border(self._endpoint, settings.users(bus.vhost))
         sweep = CellSweep(
             cell_database,
@@ -205,7 +259,13 @@ class CellConductorService:
             feed_age=settings.feed_age,
         )
         self._waiting = CellQueue(name, cell_database)
-        self._sweep = Periodic(f"sweep-{name}", settings.sweep_interval, sweep.sweep)
+
+        def look() -> None:
+            sweep.sweep()
+            if sweep.is_busy:
+                pace.hurry()
+
+        self._sweep = Periodic(f"sweep-{name}", pace, look)
 
     def start(self) -> None:
         self._server = cell_conductor.serve(self._bus, SERVER, self._border, threads=self._settings.workers)
@@ -218,3 +278,5 @@ class CellConductorService:
     def stop(self) -> None:
         self._server.stop()
         self._sweep.stop()
+        if self._heartbeats is not None:
+            self._heartbeats.stop()

@@ -71,7 +71,19 @@ CONDUCTOR_OPTS = [
         help="Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
         "transactions and messages for each server, but adds up to this time in the queue.",
     ),
-    cfg.FloatOpt("feed_interval", default=0.5, min=0.02, help="Seconds between two reads of each cell's change feed."),
+    cfg.FloatOpt(
+        "feed_interval",
+        default=0.5,
+        min=0.02,
+        help="Seconds between two reads of a cell's change feed, while the cell has been asked for something or its feed has news.",
+    ),
+    cfg.FloatOpt(
+        "idle_interval",
+        default=20.0,
+        min=0.02,
+        help="Maximum seconds between two reads of the change feed of a cell that has been asked for nothing, and between two "
+        "sweeps inside such a cell. What nobody asked for, such as a guest that ends, shows within this time.",
+    ),
     cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not proceed is tried again."),
     cfg.FloatOpt(
         "settle_age",
@@ -184,6 +196,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     sweep_interval: float = 2.0
     round_pace: float = 0.15
     feed_interval: float = 0.5
+    idle_interval: float = 20.0
     retry_pause: float = 2.0
     settle_age: float = 5.0
     reap_interval: float = 30.0
@@ -221,7 +234,8 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     @property
     def step_time(self) -> float:
         """Seconds; longer than any protocol step takes, including the sweep that repeats a lost step."""
-        sweeps = self.settle_age + self.resend_age + self.reap_interval + self.sweep_interval + self.feed_interval
+        idle = max(self.idle_interval, self.sweep_interval, self.feed_interval)
+        sweeps = self.settle_age + self.resend_age + self.reap_interval + self.sweep_interval + idle
         return 2 * (self.lease_seconds + sweeps)
 
 

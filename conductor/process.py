@@ -28,6 +28,8 @@ from service.waiting import wait_for
 
 SUPER, CELL = "super", "cell"
 
+HEARTBEAT_ROUNDS = 2
+"""Rounds of heartbeats in a ``report_interval``: a heartbeat is written late by no more than half of that."""
 SWEEP_CONNECTIONS = 4
 """Pooled connections for the periodic sweeps. A sweep beyond them opens one for a single transaction, cheaper than keeping it."""
 _OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"
@@ -84,7 +86,8 @@ def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """A cell's conductor."""
     settings = opts.settings(conf)
     cell = OwnCell(conf, pool_size=settings.workers + SWEEP_CONNECTIONS)
-    service = CellConductorService(settings, cell.name, cell.database, cell.bus, Vault(conf.secrets["keys"]))
+    vault, pace = Vault(conf.secrets["keys"]), conf.report_interval / HEARTBEAT_ROUNDS
+    service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault, heartbeat_pace=pace)
     notifier = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
     heartbeat = Presence(cell.database, "cell", CONDUCTOR_BINARY, conf.report_interval)
     return ConductorRole(CELL, (service, notifier, heartbeat), cell.wait, cell.close)

@@ -50,11 +50,12 @@ class BatchSweep:
         self._due = Every(idle)
         self._open = False
 
-    def look(self) -> None:
-        """Sweep if it is due."""
+    def look(self) -> bool:
+        """Sweep if it is due. Return whether a batch is open."""
         due = self._due()
         if due or self._open:
             self._open = self.sweep(repeat=due)
+        return self._open
 
     def sweep(self, *, repeat: bool = True) -> bool:
         """Decide every batch that can be decided. Roll back those that fail now and, with ``repeat``, those that failed before.
@@ -86,6 +87,7 @@ class BatchSweep:
         except (errors.CellUnavailable, errors.DatabaseUnavailable, errors.NotFound) as error:
             LOG.warning("%d servers wait for cell %s to be rolled back: %s", len(reasons), cell_uuid, error)
             return
+        cell.asked()
         outcomes = [outcome for some in done.results for outcome in some.values()]
         changed = [outcome.row for outcome in outcomes if isinstance(outcome, Change)]
         for row in changed:

@@ -26,26 +26,33 @@ class SuperConductor:
         build: Callable[[Sequence[str]], None] | None = None,
         operate: Callable[[Sequence[str]], None] = lambda operations: None,
         guests: GuestReader | None = None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
+        """``heard``: called at every doorbell."""
         self._build = build or builder.schedule_and_build
         self._deleter = deleter
         self._operate = operate
         self._guests = guests
+        self._heard = heard
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
+        self._heard()
         self._build([batch_id])
 
     def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
         """Several batches were accepted together."""
+        self._heard()
         self._build(batch_ids)
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Deletes were decided: send them to their cells now rather than at the next sweep."""
+        self._heard()
         self._deleter.carry_out(uuids, context.request_id)
 
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Operations wait for their next steps: take them now rather than at the next sweep."""
+        self._heard()
         self._operate(uuids)
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:

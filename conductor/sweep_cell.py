@@ -29,6 +29,8 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 SWEEP_PAGE_SIZE = 200
+HOST_LOOKS_PER_DOWN_TIME = 3
+"""How often hosts are looked at in a down time while nothing is under way."""
 
 DEADLINES, DEAD_HOSTS, DELETES, ORDERS, TASKS = "deadlines", "dead hosts", "deletes", "orders", "tasks"
 """The steps of the sweep's dead letters. Their keys are the UUIDs of the instances."""
@@ -60,6 +62,9 @@ class CellSweep:
         self._trim_now = Every(60.0)
         self._refresh_now = Every(REFRESH_INTERVAL_S)
         self._liveness = Liveness(down_time)
+        self._look_at_hosts_now = Every(down_time / HOST_LOOKS_PER_DOWN_TIME)
+        self.is_busy = True
+        """Whether the cell had builds, deletes or tasks under way at the last sweep."""
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
     def sweep(self) -> None:
@@ -68,9 +73,10 @@ class CellSweep:
         The steps after a failed one run nonetheless. Raises the first error at the end.
         """
         failed: list[Exception] = []
-        self._try(self.dead_hosts, failed)
         steps: list[Callable[[], None]] = []
         self._try(lambda: steps.extend(self._due()), failed)
+        if failed:
+            steps = [self.dead_hosts]
         for each in steps:
             self._try(each, failed)
         if failed:
@@ -91,7 +97,10 @@ class CellSweep:
         """The steps that have something to do, found with one statement."""
         now = self._database.now()
         found = self._database.read(due.look, now, now - self._resend_age)
+        self.is_busy = found.live
+        # hosts are judged by their silence, so they are also looked at while nothing is under way
         steps: list[tuple[bool, Callable[[], None]]] = [
+            (self._look_at_hosts_now() or found.live, self.dead_hosts),
             ((found.letters or self._aside.holds_letters) and self._refresh_now(), self._aside.refresh),
             (found.overdue, self.deadlines),
             (found.unaccepted, self.orders),

@@ -49,11 +49,10 @@ SEALED_OF_SPEC = (
 )
 """A column for queries of request specs: the batch's secrets if they still exist. It takes no lock and needs none,
 because they are written with the spec and erased when no request of the batch is left."""
-_DECIDED = (
-    sa.select(request_secrets.c.batch_id)
-    .where(~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id))
-    .limit(dialect.IN_LIST_SIZE)
-)
+_NOT_QUEUED = ~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id)
+DECIDED = sa.exists(request_secrets.c.batch_id).where(_NOT_QUEUED)
+"""SQL condition: ``decided`` would return something."""
+_DECIDED = sa.select(request_secrets.c.batch_id).where(_NOT_QUEUED).limit(dialect.IN_LIST_SIZE)
 
 
 def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None:

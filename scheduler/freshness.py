@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -27,6 +27,7 @@ from scheduler.table.host_table import HostTable
 from scheduler.watch import CellWatch
 from service import metrics
 from service.garbage import unsearched
+from service.pace import Pace
 from service.periodic import Periodic, wait_until
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +116,8 @@ class Freshness:
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
         self._ledger_read = False
-        self._follower = Periodic("scheduler-follow", settings.claims_poll_interval, self.follow)
+        self._pace = Pace(settings.claims_poll_interval, settings.idle_interval)
+        self._follower = Periodic("scheduler-follow", self._pace, self.follow)
         metrics.VIEW_AGE.follow(self._view_ages)
 
     def start(self) -> None:
@@ -161,8 +163,16 @@ class Freshness:
         """The flavors that the project could use some seconds ago, the largest first. Reads nothing."""
         return self._usable_flavors.of(project_id)
 
+    def hurry(self, cells: Collection[str] | None = None) -> None:
+        """Read these cells soon, by name: hosts there were chosen. None: read all."""
+        self._pace.hurry()
+        for watch, _ in list(self._watches.values()):
+            if cells is None or watch.cell.name in cells:
+                watch.pace.hurry()
+
     def topology(self, *, look: bool) -> Mapping[str, int]:
-        """The epochs of the topology in the table. ``look``: first read a newer one, if there is any."""
+        """The epochs of the topology in the table, for a decision. ``look``: first read a newer one, if there is any."""
+        self._pace.hurry()
         if look:
             self._follow_topology(self._topology.refresh)
         return self._applied.epochs if self._applied else {}
@@ -175,6 +185,7 @@ class Freshness:
                 with self._table.lock:
                     rehomed, self._table.rehomed = self._table.rehomed, set()
                 self._applied = topology
+                self.hurry()
                 for uuid in rehomed & self._watches.keys():
                     self._watches[uuid][0].read_anew()
 
@@ -232,8 +243,7 @@ class Freshness:
         for uuid, cell in cells.items():
             if uuid not in self._watches:
                 watch = CellWatch(cell, self._table, self._settings)
-                name, interval = f"scheduler-{cell.name}", self._settings.feed_poll_interval
-                self._watches[uuid] = (watch, Periodic(name, interval, watch.look).start())
+                self._watches[uuid] = (watch, Periodic(f"scheduler-{cell.name}", watch.pace, watch.look).start())
 
     def _forget(self, cell_uuid: str) -> None:
         with self._table.lock:

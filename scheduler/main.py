@@ -47,6 +47,7 @@ class SchedulerService:
             self.freshness.ages,
             self.freshness.topology,
             self.freshness.flavors,
+            self.freshness.hurry,
         )
         self._keeper = Periodic("scheduler-surveys", SURVEYS_INTERVAL_S, self.manager.keep_surveys)
 

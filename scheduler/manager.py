@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -58,11 +58,13 @@ class SchedulerManager:
         ages: Callable[[], Mapping[str, float | None]],
         topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
         flavors: Callable[[str], Sequence[Flavor]] = lambda project_id: (),
+        hurry: Callable[[Collection[str] | None], None] = lambda cells: None,
     ) -> None:
         """``ages``: returns seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
 
         ``topology(look=...)``: returns the epochs of the cells, mappings and aggregates in the table. With ``look`` it first reads
-        the API database. ``flavors``: returns the flavors that a project may use, the largest first.
+        the API database. ``flavors``: returns the flavors that a project may use, the largest first. ``hurry``: called with the
+        names of cells whose hosts were chosen, and with None if a request waits for hosts.
         """
         self._settings = settings
         self._driver = driver
@@ -72,6 +74,7 @@ class SchedulerManager:
         self._ages = ages
         self._topology = topology
         self._flavors = flavors
+        self._hurry = hurry
         self._started = time.monotonic()
         self._stripes = Stripes()
         self.conflicts = 0
@@ -207,6 +210,7 @@ class SchedulerManager:
                 time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
             self._schedule(jobs)
             while is_patient and (early := [job for job in jobs if job.premature and job.error is None]):
+                self._hurry(None)
                 time.sleep(HOSTS_WAIT_PAUSE_S)
                 self._schedule(early)
             jobs = [job for job in jobs if job.lost and job.error is None]
@@ -300,6 +304,7 @@ class SchedulerManager:
             metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.refused else "placed").inc()
             metrics.DECISION.observe(decision.elapsed_ms / 1000)
             metrics.CLAIMS.inc(len(job.placements))
+            self._hurry({choice.cell for choice in decision.choices if choice.cell} or None)
             for choice in decision.choices:
                 what = "selected" if choice.host else "refused"
                 about = (choice.instance_uuid, job.spec.request_id)

@@ -171,20 +171,27 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "service_poll_interval",
         default=_DEFAULT.service_poll_interval,
         min=0.05,
-        help="Seconds between two reads of heartbeats.",
+        help="Minimum seconds between two reads of a cell's heartbeats, which come with those of its change feed.",
     ),
     cfg.FloatOpt(
         "feed_poll_interval",
         default=_DEFAULT.feed_poll_interval,
         min=0.02,
-        help="Seconds between two reads of a cell's change feed.",
+        help="Seconds between two reads of a cell's change feed, while its hosts are chosen or its feed has news.",
     ),
     cfg.FloatOpt(
         "claims_poll_interval",
         default=_DEFAULT.claims_poll_interval,
         min=0.02,
-        help="Seconds between two reads of the claims log, cells, host mappings and aggregates while idle. Every decision reads "
-        "all of these itself.",
+        help="Seconds between two reads of the claims log, cells, host mappings and aggregates while there are requests. Every "
+        "decision reads all of these itself.",
+    ),
+    cfg.FloatOpt(
+        "idle_interval",
+        default=_DEFAULT.idle_interval,
+        min=0.02,
+        help="Maximum seconds between two reads of a cell none of whose hosts are chosen, and of the claims log while there are no "
+        "requests.",
     ),
     cfg.FloatOpt(
         "claim_window",

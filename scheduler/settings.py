@@ -67,5 +67,6 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     service_poll_interval: float = 2.0
     feed_poll_interval: float = 1.0
     claims_poll_interval: float = 1.0
+    idle_interval: float = 20.0
     claim_window: float = 0.001
     warm_up: float = 15.0

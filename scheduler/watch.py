@@ -15,6 +15,7 @@ from objects.feed import EventKind
 from objects.process import AGENT_BINARY
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable, ServiceReport
+from service.pace import Pace
 from service.periodic import Every
 
 LOG = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ class CellWatch:
         self.seen_at: float | None = None  # monotonic clock; None: never
         self._table = table
         self._reader = FeedReader(cell)
+        self.pace = Pace(settings.feed_poll_interval, settings.idle_interval)
+        """Of the loop that calls ``look``. News of the feed hurry it."""
         self._reload = Every(RELOAD_INTERVAL_S)
         self._poll = Every(settings.service_poll_interval)
         self._read_all_services = Every(SERVICES_RELOAD_INTERVAL_S)
@@ -103,6 +106,7 @@ class CellWatch:
     def read_anew(self) -> None:
         """Read all nodes of the cell at the next look. Needed when hosts that the table took from other cells are mapped to it."""
         self._anew.set()
+        self.pace.hurry()
 
     def _load(self) -> None:
         """Read all nodes, page by page. Changes made meanwhile come with the feed, which is restarted first."""
@@ -120,6 +124,8 @@ class CellWatch:
 
     def _follow(self) -> bool:
         batch = self._reader.read(FEED_PAGE_SIZE)
+        if batch.events:
+            self.pace.hurry()
         if batch.behind:
             LOG.info("cell %s: its feed was trimmed behind this reader: reading its nodes anew", self.cell.name)
             self._behind = True

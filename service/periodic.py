@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from objects import errors
 from service import health, metrics
+from service.pace import Pace
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -27,26 +27,28 @@ MIN_WEDGED_AFTER_S = 60.0
 class Periodic:
     """Call ``function`` every ``interval`` seconds (jittered by 10 %) until stopped, and at once when woken.
 
+    A ``Pace`` as interval makes it adaptive. A failing function is called at the pace of something that happens.
+
     The function may return True if there is more to do: it is then called again without a pause. An error ends only that call,
     never the thread. While the function fails, each error is logged once in a while, our own errors in one line. Its recovery is
     logged too. ``at_once`` False: the first call waits for ``interval``, too.
     """
 
-    def __init__(self, name: str, interval: float, function: Callable[[], bool | None], *, at_once: bool = True) -> None:
+    def __init__(self, name: str, interval: float | Pace, function: Callable[[], bool | None], *, at_once: bool = True) -> None:
         self.name = name
-        self._interval = interval
+        self.pace = interval if isinstance(interval, Pace) else Pace(interval)
         self._function = function
         self._at_once = at_once
-        self._wake = threading.Event()
         self._stopping = False
         self._complaints: RateLimitedLog | None = None
         """Created on the first failure after a success."""
-        self._turned_at = self._due = time.monotonic()
+        self._turned_at = self._begun_at = time.monotonic()
         self._running = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Periodic:
-        self._turned_at = self._due = time.monotonic()
+        self._turned_at = time.monotonic()
+        self.pace.begin()
         self._thread.start()
         health.BOARD.watch(self)
         metrics.SWEEP_AGE.follow(self._age)
@@ -54,13 +56,19 @@ class Periodic:
 
     def wake(self) -> None:
         """Run now; run again if a run is under way."""
-        self._wake.set()
+        self.pace.wake()
+
+    def pass_over(self) -> None:
+        """Count as a round: somebody else has seen that there is nothing to do."""
+        if not self._running:
+            self._turned_at = time.monotonic()
+            self.pace.postpone()
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """Ask the thread to end and wait up to ``timeout`` seconds for the run under way."""
         self._stopping = True
         health.BOARD.forget(self)
-        self._wake.set()
+        self.pace.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -72,12 +80,12 @@ class Periodic:
         if not self._thread.is_alive() and not self._stopping:
             return "its thread has ended"
         if self._running:
-            allowed = max(health.BOARD.stuck, WEDGED_AFTER_INTERVALS * self._interval)
-            return f"its round has not ended for {now - self._due:.0f} s" if now - self._due > allowed else ""
-        late = now - self._due
+            allowed = max(health.BOARD.stuck, WEDGED_AFTER_INTERVALS * self.pace.busy)
+            return f"its round has not ended for {now - self._begun_at:.0f} s" if now - self._begun_at > allowed else ""
+        late = now - self.pace.due
         return (
             f"its next round is late by {late:.0f} s"
-            if late > max(MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self._interval)
+            if late > max(MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self.pace.busy)
             else ""
         )
 
@@ -86,32 +94,28 @@ class Periodic:
 
     def _run(self) -> None:
         if not self._at_once:
-            self._pause()
+            self.pace.wait()
         while not self._stopping:
-            self._wake.clear()
+            self.pace.begin()
             more = self._run_once()
             if not more and not self._stopping:
-                self._pause()
-
-    def _pause(self) -> None:
-        pause = self._interval * random.uniform(0.9, 1.1)
-        self._due = time.monotonic() + pause
-        self._wake.wait(pause)
+                self.pace.wait()
 
     def _run_once(self) -> bool:
-        self._due, self._running = time.monotonic(), True
+        self._begun_at, self._running = time.monotonic(), True
         try:
             more = bool(self._function())
         except Exception as error:  # noqa: BLE001 - a sweep whose thread ended would leave its work undone; the error is logged
             failure = error
             metrics.SWEEP_ERRORS.labels(self.name).inc()
+            self.pace.hurry()
         else:
             if self._complaints is not None:
                 LOG.info("%s: works again", self.name)
             self._complaints = None
             return more
         finally:
-            self._turned_at = self._due = time.monotonic()
+            self._turned_at = time.monotonic()
             self._running = False
         self._say(failure)  # outside the except block: inside it, the log would repeat the error at the end of the line
         return False

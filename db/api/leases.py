@@ -70,9 +70,11 @@ LEASE_SLACK_S = 600.0
 
 # A lease that ends after ``furthest`` was written by another clock, or the database's clock was set back: treat it as free.
 _FREE = sa.or_(build_requests.c.lease_until <= sa.bindparam("now"), build_requests.c.lease_until > sa.bindparam("furthest"))
+WAITS = sa.and_(_FREE, sa.or_(build_requests.c.lease_until > 0.0, build_requests.c.created_at <= sa.bindparam("before")))
+"""SQL condition on a request: ``waiting`` would return its batch. Its parameters are ``waiting_values``."""
 _WAITING = (
     sa.select(build_requests.c.batch_id)
-    .where(_FREE, sa.or_(build_requests.c.lease_until > 0.0, build_requests.c.created_at <= sa.bindparam("before")))
+    .where(WAITS)
     .group_by(build_requests.c.batch_id)
     .order_by(sa.func.max(build_requests.c.priority).desc(), sa.func.min(build_requests.c.created_at))
     .limit(sa.bindparam("limit"))
@@ -150,8 +152,12 @@ def waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, second
     ``seconds``: the length of leases; a lease that ends much later counts as expired.
     ``age``: never-leased requests accepted in the last ``age`` seconds are left out, because a conductor was just notified of them.
     """
-    values = {"now": now, "furthest": furthest(now, seconds), "limit": limit, "before": now - age}
-    return list(tx.execute(_WAITING, values).scalars())
+    return list(tx.execute(_WAITING, waiting_values(now, age, seconds) | {"limit": limit}).scalars())
+
+
+def waiting_values(now: float, age: float, seconds: float) -> dict[str, float]:
+    """The parameters of ``WAITS``; see ``waiting``."""
+    return {"now": now, "furthest": furthest(now, seconds), "before": now - age}
 
 
 def lease(

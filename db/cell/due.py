@@ -10,6 +10,7 @@ from db.cell.tables import builds, cell_dead_letters, instances, tasks
 from db.sql.connection import CellTransaction
 from objects.base import Object
 from objects.instance import State
+from objects.lifecycle import LIVE
 
 
 class Due(Object, frozen=True, kw_only=True):
@@ -17,6 +18,7 @@ class Due(Object, frozen=True, kw_only=True):
 
     ``overdue``: builds past their deadline. ``unaccepted``: orders that no agent accepted. ``deleting``: deletes to send again.
     ``finished``: secrets to erase. ``letters``: dead letters. ``tasks``: tasks whose orders are to be sent again.
+    ``live``: builds, deletes or tasks that have not ended, due or not.
     """
 
     overdue: bool
@@ -25,6 +27,7 @@ class Due(Object, frozen=True, kw_only=True):
     finished: bool
     letters: bool = False
     tasks: bool = False
+    live: bool = False
 
 
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
@@ -38,6 +41,9 @@ _LOOK = sa.select(
     secrets.FINISHED.label("finished"),
     sa.exists(cell_dead_letters.c.key).label("letters"),
     sa.exists().where(tasks.c.sent_at < sa.bindparam("before")).label("tasks"),
+    sa.or_(sa.exists().where(instances.c.state.in_((*sorted(LIVE), State.DELETING))), sa.exists(tasks.c.instance_uuid)).label(
+        "live"
+    ),
 )
 
 

@@ -70,6 +70,58 @@ def heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = N
         _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), time.time() if now is None else now)
 
 
+class ArrivedBeat(Object, frozen=True, kw_only=True):
+    """A heartbeat that waited to be written. ``at``: when it arrived, in seconds since the epoch by the cell's database."""
+
+    beat: Beat
+    at: float
+
+
+_RENEW = (
+    sa.update(services)
+    .where(
+        services.c.binary == sa.bindparam("of"),
+        services.c.version == sa.bindparam("known_version"),
+        services.c.stopping == sa.false(),
+        services.c.host.in_(dialect.uuids("hosts")),
+    )
+    .values(report_count=services.c.report_count + sa.literal_column("1"), last_seen=clock.Now())
+)
+_LAST_SEEN: sa.Select[Any] = (
+    sa.select(services.c.host, services.c.last_seen, services.c.version, services.c.stopping)
+    .where(services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids("hosts")))
+    .order_by(services.c.host)
+    .with_for_update()
+)
+
+
+def gathered_heartbeats(tx: CellTransaction, beats: Sequence[ArrivedBeat]) -> None:
+    """Heartbeats of processes that are not stopping, some time after they arrived: one statement for those that change nothing.
+
+    A service may have announced its stop since, through another conductor. Such a row is later than the heartbeat, and stays.
+    """
+    kinds: dict[tuple[str, int], dict[str, ArrivedBeat]] = {}
+    for each in sorted(beats, key=lambda each: each.at):
+        kinds.setdefault((each.beat.binary, each.beat.version), {})[each.beat.host] = each
+    for (binary, version), by_host in sorted(kinds.items()):
+        hosts = sorted(by_host)
+        for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+            some = hosts[start : start + dialect.IN_LIST_SIZE]
+            values = {"of": binary, "hosts": some}
+            if tx.execute(_RENEW, values | {"known_version": version}).rowcount < len(some):
+                rows: dict[str, sa.Row[Any]] = {row.host: row for row in tx.execute(_LAST_SEEN, values)}
+                changed = [host for host in some if _is_changed(rows.get(host), by_host[host])]
+                heartbeats(tx, [by_host[host].beat for host in changed])
+
+
+def _is_changed(row: sa.Row[Any] | None, arrived: ArrivedBeat) -> bool:
+    """Whether the heartbeat says something that the row does not, and is later than the row."""
+    if row is None:
+        return True
+    says_more = row.stopping or row.version != arrived.beat.version
+    return bool(says_more and row.last_seen < arrived.at)
+
+
 _INTRODUCE = (
     sa.update(services)
     .where(services.c.host == sa.bindparam("of"), services.c.binary == sa.bindparam("kind"))

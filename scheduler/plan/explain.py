@@ -18,8 +18,8 @@ from scheduler.table.host_table import HostTable
 
 CELLS_SHOWN = 20
 """Up to this many cells, the record names all."""
-LATE_S = 5.0
-"""Seconds since a cell was last heard of after which every record names it."""
+LATE_S = 60.0
+"""Seconds since a cell was last heard of after which every record names it. Cells without new servers are read rarely."""
 LOST_HOSTS_SHOWN = 20
 """Maximum number of hosts recorded that were lost to other claims."""
 

@@ -51,7 +51,15 @@ RECOMPUTED = frozenset(
 )
 """Weighers whose weights follow from the columns that are kept. Of other weighers the weights are kept."""
 FREE_SETTINGS = frozenset(
-    ("service_down_time", "service_poll_interval", "feed_poll_interval", "claims_poll_interval", "claim_window", "warm_up")
+    (
+        "service_down_time",
+        "service_poll_interval",
+        "feed_poll_interval",
+        "claims_poll_interval",
+        "idle_interval",
+        "claim_window",
+        "warm_up",
+    )
 )
 """Settings that no choice among hosts that are up depends on."""
 _DEFAULTS_FIRST = "*"

@@ -17,7 +17,13 @@ from scheduler.settings import SchedulerSettings
 from tests.support.api import CELL1_UUID, Front
 from tests.support.fleet import CONTEXT
 
-FAST = SchedulerSettings(service_poll_interval=0.05, feed_poll_interval=0.05, claims_poll_interval=0.05, warm_up=0.0)
+FAST = SchedulerSettings(
+    service_poll_interval=0.05,
+    feed_poll_interval=0.05,
+    claims_poll_interval=0.05,
+    idle_interval=0.2,
+    warm_up=0.0,
+)
 
 
 def add_hosts(front: Front, nodes: Sequence[ComputeNode]) -> None:

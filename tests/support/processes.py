@@ -109,9 +109,16 @@ class Deployment:
             "api_database": {"connection": urls["api"]},
             "cell_database": {"connection": urls["cell1"]},
             "api": {"port": self.port, "workers": 2},
-            "conductor": {"sweep_interval": 0.5, "lease_seconds": 3, "resend_age": 1, "settle_age": 1, "feed_interval": 0.1}
+            "conductor": {
+                "sweep_interval": 0.5,
+                "lease_seconds": 3,
+                "resend_age": 1,
+                "settle_age": 1,
+                "feed_interval": 0.1,
+                "idle_interval": 0.5,
+            }
             | {"map_hosts": "true"},  # the agents share the broker user of this run
-            "scheduler": {"feed_poll_interval": 0.1, "claims_poll_interval": 0.1},
+            "scheduler": {"feed_poll_interval": 0.1, "claims_poll_interval": 0.1, "idle_interval": 0.5},
         }
         self.conf = write_configuration(folder / "single-cell.conf", self.groups)
         self._bus = bus

@@ -32,6 +32,7 @@ PACE = DeploymentTimes(
     lease_seconds=2.0,
     sweep_interval=0.2,
     feed_interval=0.1,
+    idle_interval=0.5,
     report_interval=0.5,
     down_time=10.0,
 )

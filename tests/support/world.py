@@ -68,6 +68,7 @@ QUICK = ConductorSettings(
     settle_age=0.15,
     reap_interval=0.2,
     resend_age=0.2,
+    idle_interval=0.5,
 )
 EVER = 1e6
 """Seconds. Ghosts give one sign of life; they are up for as long as a file's tests may take on a slow machine."""
@@ -77,6 +78,7 @@ SCHEDULER = SchedulerSettings(
     feed_poll_interval=0.1,
     claims_poll_interval=0.1,
     service_poll_interval=0.2,
+    idle_interval=0.5,
     service_down_time=EVER,
 )
 # On servers a look takes several times longer than in a file: as many of them as above would take all of the machine.

@@ -22,6 +22,7 @@ from objects.cell import CELL0_UUID, HostMapping
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from rpc.super_conductor import SuperConductorClient
+from service.pace import Pace
 from service.periodic import wait_until
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL, on
@@ -90,8 +91,8 @@ def _sweepers() -> list[str]:
 class TestKeepers:
     @pytest.fixture
     def keepers(self, cloud: World, conductor: Conductor) -> Iterator[FeedFollowers]:
-        def keeper(cell: Cell) -> FeedFollower:
-            return FeedFollower(conductor.database, conductor.ledger, conductor.registry, cell, 0.01)
+        def keeper(cell: Cell, pace: Pace) -> FeedFollower:
+            return FeedFollower(conductor.database, conductor.ledger, conductor.registry, cell, 0.01, pace=pace)
 
         made = FeedFollowers(conductor.registry, keeper, 0.02)
         made.follow()

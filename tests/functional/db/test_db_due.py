@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from db import secrets
@@ -31,7 +32,9 @@ def look(site: Site, now: float = 1e9, before: float = 1e10) -> Due:
     assert found.unaccepted == bool(site.database.read(instances.unaccepted, before, 10).orders)
     assert found.deleting == bool(site.database.read(instances.in_state, [State.DELETING], before, 10))
     assert found.finished == bool(site.database.read(secrets.finished))
-    return found
+    under_way = [State.SCHEDULED, State.BUILDING, State.DELETING]
+    assert found.live == bool(site.database.read(instances.in_state, under_way, 1e12, 10))
+    return msgspec.structs.replace(found, live=False)
 
 
 NOTHING = Due(overdue=False, unaccepted=False, deleting=False, finished=False)

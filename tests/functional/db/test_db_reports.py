@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.cell import compute_nodes, feed, services
-from db.cell.services import Beat
+from db.cell.services import ArrivedBeat, Beat
 from db.cell.tables import compute_nodes as table
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
@@ -46,6 +46,30 @@ def test_first_heartbeat_makes_the_service_and_each_further_one_counts(database:
     expected = Service(uuid=first.uuid, host="h1", binary=AGENT, report_count=3, last_seen=30.0, version=2)
     assert database.read(services.list_all) == [expected]
     assert events(database) == ()
+
+
+def test_gathered_heartbeats_that_change_nothing_are_one_statement(database: Database) -> None:
+    beats = [Beat(host=f"h{n}", binary=AGENT) for n in range(20)]
+    arrived = [ArrivedBeat(beat=beat, at=time.time() + 3600.0) for beat in beats]
+    database.write(services.gathered_heartbeats, arrived)  # they are new
+    with StatementCounter(database) as counter:
+        database.write(services.gathered_heartbeats, arrived)
+    (count,) = counter.totals().values()
+    assert count.executions == 1
+    assert {service.report_count for service in database.read(services.list_all)} == {2}
+
+
+def test_a_gathered_heartbeat_overwrites_no_later_stop(database: Database) -> None:
+    early = time.time() - 3600.0
+    database.write(services.heartbeat, "h1", AGENT, 1)
+    database.write(services.heartbeats, [Beat(host="h1", binary=AGENT, stopping=True)])
+    database.write(services.gathered_heartbeats, [ArrivedBeat(beat=Beat(host="h1", binary=AGENT), at=early)])
+    stopped = database.read(services.get, "h1", AGENT)
+    assert (stopped.stopping, stopped.report_count) == (True, 2)
+    late = ArrivedBeat(beat=Beat(host="h1", binary=AGENT, version=7), at=time.time() + 3600.0)
+    database.write(services.gathered_heartbeats, [late])
+    back = database.read(services.get, "h1", AGENT)
+    assert (back.stopping, back.version, back.report_count) == (False, 7, 3)
 
 
 def test_heartbeat_is_one_statement_however_many_services_beat(database: Database) -> None:

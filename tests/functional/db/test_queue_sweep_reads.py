@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import mappings
+from db import secrets
+from db.api import batches, due, leases, mappings, silences
+from db.api.due import SweepsDue
 from db.api.mappings import MappingState
+from db.api.silences import Silence
 from db.api.tables import build_requests, instance_mappings
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -78,3 +82,53 @@ def test_deleting_lists_what_a_cell_has_not_confirmed_page_by_page(queue: Queue)
 def _forget(tx: Connection, uuid: str) -> None:
     tx.execute(sa.delete(build_requests).where(build_requests.c.instance_uuid == uuid))
     tx.execute(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
+
+
+def look(queue: Queue, now: float = NOW, *, resend_age: float = 0.0) -> SweepsDue:
+    """And that the reads of the sweeps agree."""
+    found = queue.database.read(due.look, now, 0.0, 10.0, resend_age)
+    assert found.waiting == bool(queue.database.read(leases.waiting, now, 10, 0.0, 10.0))
+    assert found.unconfirmed == bool(queue.database.read(mappings.deleting, 10))
+    assert found.secrets == bool(queue.database.read(secrets.decided))
+    return found
+
+
+NOTHING_DUE = SweepsDue(**dict.fromkeys(SweepsDue.__struct_fields__, False))
+
+
+def test_one_look_tells_which_sweeps_have_work(queue: Queue) -> None:
+    assert look(queue) == NOTHING_DUE
+    assert not look(queue).is_open
+    spec = queue.accept(1, deadline=NOW + 100.0)
+    queued = msgspec.structs.replace(NOTHING_DUE, requests=True, waiting=True)
+    assert look(queue) == queued
+    assert look(queue, now=NOW + 101.0) == msgspec.structs.replace(queued, overdue=True)
+    [uuid] = queue.lease(spec.batch_id)
+    driven = msgspec.structs.replace(NOTHING_DUE, requests=True)
+    assert look(queue) == driven
+    assert driven.is_open
+    queue.hand_over({uuid: 1}, CELLS[1])
+    building = msgspec.structs.replace(NOTHING_DUE, building=True)
+    assert look(queue) == building
+    assert building.is_open
+    assert queue.database.read(due.busy_cells) == {CELLS[1]}
+    queue.delete(uuid)
+    unconfirmed = msgspec.structs.replace(NOTHING_DUE, unconfirmed=True, deletes=True)
+    assert look(queue, now=1e12) == unconfirmed
+    assert look(queue, now=1e12, resend_age=1e12) == msgspec.structs.replace(unconfirmed, deletes=False)
+    assert queue.database.read(due.busy_cells) == {CELLS[1]}
+    queue.database.write(mappings.ended, [uuid], NOW)
+    assert look(queue) == NOTHING_DUE
+    assert queue.database.read(due.busy_cells) == set()
+
+
+def test_what_is_only_recorded_is_seen_too(queue: Queue) -> None:
+    queue.database.write(silences.begin, [Silence(cell_uuid=CELLS[1], since=NOW, reason="away")])
+    queue.database.write(secrets.keep_requests, {"b1": "sealed"}, NOW)
+    queue.database.write(batches.begin, "b2", NOW)
+    found = look(queue)
+    assert (found.silences, found.secrets, found.batches) == (True, True, True)
+    queue.database.write(silences.end, [CELLS[1]])
+    queue.database.write(secrets.erase_requests, ["b1"])
+    queue.database.write(batches.decide, ["b2"], {}, NOW)
+    assert look(queue) == NOTHING_DUE

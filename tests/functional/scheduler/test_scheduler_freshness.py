@@ -29,7 +29,12 @@ from tests.support.cell_databases import Cells
 from tests.support.ground import USUAL, Ground, on
 
 FAST = SchedulerSettings(
-    service_poll_interval=0.02, feed_poll_interval=0.02, claims_poll_interval=0.02, service_down_time=30.0, warm_up=0.0
+    service_poll_interval=0.02,
+    feed_poll_interval=0.02,
+    claims_poll_interval=0.02,
+    idle_interval=0.1,
+    service_down_time=30.0,
+    warm_up=0.0,
 )
 
 

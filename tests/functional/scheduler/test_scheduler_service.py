@@ -28,7 +28,13 @@ from tests.support.cell_databases import Cells
 from tests.support.fleet import CONTEXT, Site
 from tests.support.ground import USUAL, Ground
 
-FAST = SchedulerSettings(service_poll_interval=0.05, feed_poll_interval=0.05, claims_poll_interval=0.05, warm_up=0.0)
+FAST = SchedulerSettings(
+    service_poll_interval=0.05,
+    feed_poll_interval=0.05,
+    claims_poll_interval=0.05,
+    idle_interval=0.2,
+    warm_up=0.0,
+)
 
 
 class Deployment:

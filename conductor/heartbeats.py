@@ -1,0 +1,31 @@
+"""Gather heartbeats of agents, so that many cost one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from db.cell import services
+from db.cell.services import ArrivedBeat, Beat
+from db.sql.engine import CellDatabase
+from service.batching import RoundBatcher
+
+HEARTBEATS_LIMIT = 500
+"""Heartbeats written with one statement."""
+
+
+class Heartbeats:
+    """Heartbeats are written in rounds, ``pace`` seconds apart. Those of a host that stops must not wait: do not add them."""
+
+    def __init__(self, database: CellDatabase, pace: float) -> None:
+        self._database = database
+        self._rounds: RoundBatcher[ArrivedBeat] = RoundBatcher("heartbeats", self._write, pace=pace, limit=HEARTBEATS_LIMIT)
+
+    def add(self, beat: Beat) -> None:
+        """Write this heartbeat with the next round. Errors are logged: the agent will send another one."""
+        self._rounds.add([ArrivedBeat(beat=beat, at=self._database.now())])
+
+    def stop(self) -> None:
+        self._rounds.stop()
+
+    def _write(self, beats: Sequence[ArrivedBeat]) -> None:
+        self._database.write(services.gathered_heartbeats, beats)

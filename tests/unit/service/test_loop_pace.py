@@ -1,0 +1,90 @@
+"""The pauses of a loop: they grow while nothing happens, and a doorbell shortens the one under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from service.pace import Pace
+from service.periodic import Periodic, wait_until
+
+PATIENCE = 20.0
+NEVER = 3600.0
+
+
+def rounds(pace: Pace, count: int) -> list[float]:
+    """The pauses of so many rounds, none of which is waited for."""
+    found = []
+    for _ in range(count):
+        pace.begin()
+        pace.wake()
+        begun = pace.due
+        pace.wait()
+        found.append(pace.due - begun)
+    return found
+
+
+def test_pauses_double_while_nothing_happens_up_to_the_longest() -> None:
+    assert rounds(Pace(1.0, 10.0), 6) == pytest.approx([1, 2, 4, 8, 10, 10], rel=0.15)
+
+
+def test_a_loop_that_has_no_idle_pause_keeps_its_interval() -> None:
+    assert rounds(Pace(1.0), 3) == pytest.approx([1, 1, 1], rel=0.15)
+
+
+def test_what_happens_makes_the_next_pause_a_busy_one() -> None:
+    pace = Pace(1.0, 10.0)
+    rounds(pace, 5)
+    assert pace.is_idle
+    pace.hurry()
+    assert rounds(pace, 3) == pytest.approx([1, 2, 4], rel=0.15)
+    pace.hurry(lasting=NEVER)
+    assert rounds(pace, 3) == pytest.approx([1, 1, 1], rel=0.15)
+
+
+def test_a_doorbell_ends_a_long_pause_soon() -> None:
+    pace = Pace(0.01, NEVER)
+    rounds(pace, 30)
+    pace.begin()
+    ended = threading.Event()
+
+    def pause() -> None:
+        pace.wait()
+        ended.set()
+
+    thread = threading.Thread(target=pause, daemon=True)
+    thread.start()
+    assert wait_until(lambda: pace.due > time.monotonic() + NEVER / 2, PATIENCE)
+    while not ended.wait(0.01):
+        pace.hurry()
+    thread.join(PATIENCE)
+
+
+def test_a_failing_loop_does_not_slow_down() -> None:
+    runs = threading.Semaphore(0)
+
+    def fail() -> None:
+        runs.release()
+        raise ValueError("a bug")
+
+    periodic = Periodic("failing", Pace(0.001, NEVER), fail).start()
+    try:
+        for _ in range(30):
+            assert runs.acquire(timeout=PATIENCE)
+    finally:
+        periodic.stop()
+
+
+def test_a_sweep_that_is_passed_over_is_put_off() -> None:
+    pace = Pace(NEVER)
+    pace.begin()
+    thread = threading.Thread(target=pace.wait, daemon=True)
+    thread.start()
+    assert wait_until(lambda: pace.due > time.monotonic() + NEVER / 2, PATIENCE)
+    first = pace.due
+    pace.postpone()
+    assert pace.due != first
+    pace.wake()
+    thread.join(PATIENCE)
