@@ -71,6 +71,7 @@ class Agent:
         self._settings = settings
         self._driver = driver
         self._builder = entries.builder
+        self._entries = entries
         self._builds = Builds(entries)
         self._guests = Guests(entries)
         self._tasks = Tasks(entries)
@@ -88,6 +89,12 @@ class Agent:
     def start(self) -> None:
         """Open the port for consoles, if it is a fixed one. Raises errors.Misconfigured."""
         self._relay.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        with self._entries as entries:
+            return entries.is_busy
 
     @property
     def queued_builds(self) -> int:
@@ -231,7 +238,9 @@ class Agent:
             self._destroyers.post(self._destroy, build)
 
     def keep_up(self) -> None:
-        """Cancel overdue spawns, retry failed destroys, resume builds and tasks whose pause is over. Called about once a second."""
+        """Cancel overdue spawns, retry failed destroys, resume builds and tasks whose pause is over. Called about once a second
+        while ``is_busy``.
+        """
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)

@@ -1,6 +1,7 @@
 """Compare the host's guests and builds with the cell's records, and act on the differences.
 
-The agent reads the records in one call per period. They are a snapshot that may be stale, so they only decide WHAT TO ASK. The
+The agent reads the records in one call per period, or in every ``PERIODS_OF_SETTLED``th while nothing changes on its host. They are
+a snapshot that may be stale, so they only decide WHAT TO ASK. The
 transaction behind a report always decides whether a guest may stay:
 - A guest that the snapshot confirms (ACTIVE, with the same fence, attempt and builder, as ``active`` would find) is not reported.
 - Any other guest is reported ``active`` again. It is destroyed if the answer proves that it is superseded.
@@ -36,6 +37,10 @@ from objects.task import Power, TaskKind, TaskOrder, TaskState
 from rpc.cell_conductor import CellConductorClient
 
 LOG = logging.getLogger(__name__)
+
+PERIODS_OF_SETTLED = 5
+"""Periods in which a host without any change reads its records once. Only a change of the records themselves is found later then,
+for instance that the cell's database was restored: whatever the cell wants of the host, it orders, and orders again."""
 
 
 class Findings(Object, frozen=True, kw_only=True):
@@ -163,6 +168,14 @@ class GuestAudit:
         self._resumes = resumes
         self._missing: frozenset[str] = frozenset()
         self._undecided: frozenset[str] | None = None  # None: this start has compared no guest yet
+        self._agreed: tuple[Mapping[str, tuple[Phase, Guest | None]], Sequence[Guest]] | None = None
+        """The entries and guests of the latest comparison, if it found nothing to do."""
+
+    def is_settled(self) -> bool:
+        """Whether the latest comparison found nothing to do, and nothing has changed on this host since. Asks the driver only."""
+        if self._agreed is None or self._guests.unaccounted():
+            return False
+        return self._agreed == (self._guests.snapshot(), self._driver.guests())
 
     def run(self) -> None:
         """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
@@ -183,6 +196,9 @@ class GuestAudit:
         self._agent.restore(powers.restored)
         self._agent.stopped(powers.off)
         self._undecided = powers.undecided
+        agrees = findings == Findings() and powers == PowerFindings() and all(guest.uuid in entries for guest in guests)
+        idle = all(phase is Phase.RUNNING for phase, _ in entries.values())
+        self._agreed = (entries, guests) if agrees and idle else None
 
     def _say_missing(self, missing: frozenset[str]) -> None:
         """Log a missing guest when it is missing for the second time in a row: at first, its delete may be under way."""

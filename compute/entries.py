@@ -75,6 +75,11 @@ class Entries:
     def __contains__(self, uuid: str) -> bool:
         return uuid in self._builds
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything but confirmed guests is here."""
+        return any(build.phase is not Phase.RUNNING for build in self)
+
     def refusal(self) -> Failure | None:
         """Why no build may begin now; None if one may."""
         if self.stopping:

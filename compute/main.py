@@ -7,19 +7,20 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from compute.agent import Agent
-from compute.audit import GuestAudit
+from compute.audit import PERIODS_OF_SETTLED, GuestAudit
 from compute.checked import CheckedDriver
 from compute.driver import ComputeDriver, Guest, builder_of, host_of
 from compute.entries import Entries
 from compute.guests import Guests
+from compute.heartbeats import Heartbeats
 from compute.opts import ComputeSettings
 from compute.reports import Reporter
-from compute.rounds import Round, Rounds
+from compute.rounds import AgentThreads, Round, Rounds
 from compute.simulated import SimulatedDriver
 from compute.stats import StatsSender
 from compute.tracker import ResourceTracker
@@ -34,11 +35,11 @@ from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
-from rpc.compute import serve
+from rpc.compute import ComputeEndpoint, serve
 from rpc.scheduler import SchedulerClient
+from rpc.server import TopicServer
 from rpc.transport import Bus
 from service import health
-from service.periodic import Every
 from service.release import release
 
 LOG = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ connects to consoles (``rpc.compute.CONNECTING_VERSION``). 5: it tells the diagn
 (``rpc.compute.DIAGNOSING_VERSION``).
 """
 
-LOOK_INTERVAL_S = 1.0
-"""Seconds between two looks whether the hypervisor can be used."""
+KEEP_UP_INTERVAL_S = 1.0
+"""Seconds between two looks at builds, destroys and tasks under way."""
 
 AUDIT, NODES = "Audit", "Nodes"
 """The names of the rounds that compare guests with the cell's records, and read what the host offers."""
@@ -63,23 +64,28 @@ FINAL_REPORTS_TIMEOUT_S = 2.0
 class AgentEndpoint:
     """The methods that the bus may call on this host."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, taken: Callable[[], None]) -> None:
+        """``taken`` is called after orders were taken."""
         self._agent = agent
+        self._taken = taken
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
         """Build these instances here. Duplicate and stale orders are ignored."""
         del context  # the orders hold everything needed
         self._agent.build(orders)
+        self._taken()
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         """Leave no guest of these instances, and report each one gone."""
         del context
         self._agent.delete(orders)
+        self._taken()
 
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         """Carry out these tasks on guests here, those that the cell grants."""
         del context
         self._agent.do_tasks(orders)
+        self._taken()
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         """Return the end of a guest's console output."""
@@ -102,7 +108,7 @@ class AgentEndpoint:
 class ComputeService:
     """One agent. ``driver`` None: the simulated one. ``bus`` is its cell's.
 
-    The caller closes the bus, and a ``reporter`` that several agents share.
+    The caller closes the bus, and what several agents of one process share: ``reporter``, ``threads``, ``heartbeats``.
 
     Raises Misconfigured if the host has guests that were built under another host name, and HypervisorDown.
 
@@ -111,7 +117,14 @@ class ComputeService:
     """
 
     def __init__(
-        self, settings: ComputeSettings, bus: Bus, *, driver: ComputeDriver | None = None, reporter: Reporter | None = None
+        self,
+        settings: ComputeSettings,
+        bus: Bus,
+        *,
+        driver: ComputeDriver | None = None,
+        reporter: Reporter | None = None,
+        threads: AgentThreads | None = None,
+        heartbeats: Heartbeats | None = None,
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -143,7 +156,7 @@ class ComputeService:
         )
         unknown = UnknownGuestsSender(self._client, self._context, guests, settings.stats_full_interval)
         rounds = [
-            Round("Hypervisor", LOOK_INTERVAL_S, self._look, from_start=True),
+            Round("Hypervisor", settings.hypervisor_interval, self._look, from_start=True),
             Round("Stats", settings.stats_interval, stats.send),
             Round("Unknown guests", settings.stats_interval, unknown.send),
             Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
@@ -153,8 +166,13 @@ class ComputeService:
                 "Introduction", settings.stats_full_interval, self._introduce, due=time.monotonic() + settings.stats_full_interval
             ),
         ]
-        self._rounds = Rounds(settings.host, self._beat, self._first, rounds)
-        self._heartbeat_due = Every(settings.report_interval)
+        self._heartbeats = heartbeats
+        self._heartbeat_due = 0.0
+        self._shares_threads = threads is not None
+        self._threads = threads or AgentThreads(settings.host, len(rounds) + 1)
+        self._rounds = Rounds(settings.host, self._beat, self._first, rounds, self._threads)
+        self._audits_left = 0
+        """How many comparisons may yet leave out reading the records."""
         self._stopping = False
         self._said_down = False
         self._refusal = ""
@@ -166,6 +184,11 @@ class ComputeService:
         """Report existing guests, take orders, and look for the cell conductor until it answers. Does not wait for any of
         these. Raises Misconfigured if the port for consoles cannot be opened.
         """
+        self.prepare()
+        self.begin(serve(self._bus, self._settings.host, self.endpoint(), threads=self._settings.dispatch_threads))
+
+    def prepare(self) -> None:
+        """The part of the start before the agent takes orders."""
         self._agent.start()
         if not self._shared:
             self._reporter.start()
@@ -176,7 +199,18 @@ class ComputeService:
         self._agent.found(guests)
         health.BOARD.watch(self._sign)
         health.BOARD.watch(self._welcome)
-        self._server = serve(self._bus, self._settings.host, AgentEndpoint(self._agent), threads=self._settings.dispatch_threads)
+
+    def endpoint(self) -> ComputeEndpoint:
+        """What is to be served as this host."""
+        return AgentEndpoint(self._agent, self._rounds.wake)
+
+    def begin(self, server: TopicServer) -> None:
+        """The rest of the start. ``server``: it brings the orders to ``endpoint``, maybe those for other hosts as well."""
+        self._server = server
+        if not self._shares_threads:
+            self._threads.start()
+        if self._heartbeats is not None:
+            self._heartbeats.add(self._settings.host, VERSION, self._takes_none)
         self._rounds.start()
         self._driver.watch(lambda: self._rounds.hurry(AUDIT))
 
@@ -199,6 +233,8 @@ class ComputeService:
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
         final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
+        if self._heartbeats is not None:
+            self._heartbeats.remove(self._settings.host)
         health.BOARD.forget(self._sign)
         health.BOARD.forget(self._welcome)
         self._announce()
@@ -206,6 +242,8 @@ class ComputeService:
         self._agent.hand_over()
         self._agent.drain(max(0.0, end - time.monotonic()))
         self._rounds.stop()
+        if not self._shares_threads:
+            self._threads.stop()
         if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + final_timeout):
             LOG.warning("Host %s stops with unanswered reports: its next start repeats them", self._settings.host)
         self._announce()  # an earlier heartbeat may have arrived after the first one
@@ -232,12 +270,17 @@ class ComputeService:
             raise
         self._refusal = ""
 
-    def _beat(self) -> None:
+    def _beat(self) -> float:
+        """Returns when it is next due, which is later while nothing is under way."""
         try:
             self._agent.keep_up()
         finally:  # send a heartbeat even if keep_up fails: the host is not down
-            if self._heartbeat_due():
-                self._report_state()
+            now = time.monotonic()
+            if now >= self._heartbeat_due:
+                self._heartbeat_due = now + self._settings.report_interval
+                if self._heartbeats is None:
+                    self._report_state()
+        return min(self._heartbeat_due, now + KEEP_UP_INTERVAL_S) if self._agent.is_busy else self._heartbeat_due
 
     def _look(self) -> None:
         """Tell the cell at once when the hypervisor goes down or is back. Compare all guests then: events may be lost."""
@@ -247,13 +290,21 @@ class ComputeService:
             return
         self._said_down = is_down
         if not is_down:
+            self._audits_left = 0
             self._rounds.hurry(AUDIT)
             self._rounds.hurry(NODES)
         self._report_state()
 
     def _compare(self) -> None:
-        if not self._agent.trouble:
-            self._audit.run()
+        """Unless nothing has changed since the records were last read, and that was lately."""
+        if self._agent.trouble:
+            return
+        if self._audits_left and self._audit.is_settled():
+            self._audits_left -= 1
+            return
+        self._audit.run()
+        self._audits_left = PERIODS_OF_SETTLED - 1
+        self._rounds.wake()  # for what it may have begun
 
     def _nodes(self) -> list[ComputeNode]:
         return [_offer(node, self._settings) for node in self._driver.nodes()]
@@ -263,8 +314,11 @@ class ComputeService:
         self._tracker.offer(self._nodes())
 
     def _report_state(self) -> None:
-        stopping = self._stopping or bool(self._agent.trouble) or bool(self._refusal)
-        self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=stopping)
+        self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._takes_none())
+
+    def _takes_none(self) -> bool:
+        """Whether the host takes no orders now."""
+        return self._stopping or bool(self._agent.trouble) or bool(self._refusal)
 
     def _announce(self) -> None:
         """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""

@@ -74,6 +74,7 @@ COMPUTE = [
         help="Seconds without a record in the cell after which unknown_guests = remove destroys a guest.",
     ),
     cfg.FloatOpt("report_interval", default=10.0, min=0.1, help="Seconds between two heartbeats."),
+    cfg.FloatOpt("hypervisor_interval", default=1.0, min=0.1, help="Seconds between two looks whether the hypervisor can be used."),
     cfg.FloatOpt(
         "stats_interval",
         default=5.0,
@@ -87,7 +88,11 @@ COMPUTE = [
         help="Seconds after which unchanged stats are sent too, and the release of the agent.",
     ),
     cfg.FloatOpt(
-        "audit_interval", default=60.0, min=0.1, help="Seconds between two comparisons of guests with the cell's records."
+        "audit_interval",
+        default=60.0,
+        min=0.1,
+        help="Seconds between two comparisons of guests with the cell's records. Only one in five reads the records while nothing "
+        "changes on the host.",
     ),
     cfg.BoolOpt(
         "resume_guests_on_start",
@@ -242,6 +247,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     unknown_guests: str = "report"
     unknown_guest_age: float = 1800.0
     report_interval: float = 10.0
+    hypervisor_interval: float = 1.0
     stats_interval: float = 5.0
     stats_full_interval: float = 300.0
     audit_interval: float = 60.0

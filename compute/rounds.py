@@ -1,8 +1,9 @@
-"""Periodic work of an agent: one thread for the heartbeat, and a worker pool for calls that may block."""
+"""Periodic work of an agent: one thread says when work is due, and a worker pool makes the calls that may block."""
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 
 from objects import errors
 from service import health
-from service.periodic import MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS, Periodic
+from service.periodic import MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS
 from service.retry import keep_trying
+from service.ticker import Ticker, TickerCall
 from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
@@ -19,6 +21,12 @@ LOG = logging.getLogger(__name__)
 FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 5.0
 """Seconds between two attempts to reach the cell conductor at start, doubled from the first to the longest."""
+
+HURRIED_PAUSE_S = 1.0
+"""Least seconds between two runs of a round, however often it is hurried."""
+
+RUNNING_RETRY_S = 1.0
+"""Seconds after which a round that is due again, and still runs, is looked at again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -45,36 +53,67 @@ class Round:
         return f"{self.name} has begun {lasts:.0f} s ago and does not end"
 
 
+class AgentThreads:
+    """The threads for the periodic work of an agent, or of several agents in one process: a ticker and a worker pool."""
+
+    def __init__(self, name: str, size: int) -> None:
+        """``size``: how many calls that block may be under way."""
+        self.ticker = Ticker(f"compute-{name}")
+        self.workers = WorkerPool(f"rounds-{name}", size)
+
+    def start(self) -> AgentThreads:
+        self.ticker.start()
+        return self
+
+    def stop(self) -> None:
+        self.ticker.stop()
+        self.workers.stop()
+
+
 class Rounds:
-    """Runs ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
+    """Calls ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
 
     The heartbeat must not wait for a hanging call, or a slow conductor would make the whole cell look down. So all work that waits
     for an answer, and each call of the hypervisor, is a round. ``trouble`` names the rounds that hang. Most rounds begin after
     ``first`` has succeeded; it is retried until the cell conductor answers.
+
+    ``beat`` returns when it is next due (monotonic seconds). Nothing is called before something is due.
     """
 
-    def __init__(self, host: str, beat: Callable[[], None], first: Callable[[], None], rounds: Sequence[Round]) -> None:
+    def __init__(
+        self,
+        host: str,
+        beat: Callable[[], float],
+        first: Callable[[], None],
+        rounds: Sequence[Round],
+        threads: AgentThreads,
+    ) -> None:
         self.name = f"rounds of host {host}"
         self._host = host
         self._first = first
         self._rounds = rounds
-        self._workers = WorkerPool(f"rounds-{host}", len(rounds) + 1)
+        self._threads = threads
         self._ready = False
         self._stopping = threading.Event()
         self._beat = beat
-        interval = min(1.0, *(one.interval for one in rounds))
-        self._ticker = Periodic(f"compute-{host}", interval, self._tick)
+        self._tick_call: TickerCall | None = None
 
     def start(self) -> None:
-        self._workers.post(self._wait_for_conductor)
-        self._ticker.start()
+        self._threads.workers.post(self._wait_for_conductor)
+        self._tick_call = self._threads.ticker.add(self._tick)
         health.BOARD.watch(self)
 
     def hurry(self, name: str) -> None:
-        """Run this round at the next tick; again if it is running. So many calls cost one run a second at most."""
+        """Run this round soon; again if it is running. So many calls cost one run in ``HURRIED_PAUSE_S`` at most."""
         for one in self._rounds:
             if one.name == name:
-                one.due = 0.0
+                one.due = min(one.due, max(time.monotonic(), one.begun + HURRIED_PAUSE_S))
+        self.wake()
+
+    def wake(self) -> None:
+        """Call ``beat`` now, and what is due."""
+        if self._tick_call is not None:
+            self._threads.ticker.wake(self._tick_call)
 
     def trouble(self) -> str:
         """The rounds that hang; empty if none does."""
@@ -84,17 +123,27 @@ class Rounds:
     def stop(self) -> None:
         health.BOARD.forget(self)
         self._stopping.set()
-        self._ticker.stop()
-        self._workers.stop()
+        if self._tick_call is not None:
+            self._threads.ticker.remove(self._tick_call)
 
-    def _tick(self) -> None:
-        self._beat()
-        now = time.monotonic()
-        for one in self._rounds:
-            if (self._ready or one.from_start) and not one.running and one.due <= now:
-                one.running = True
-                one.due, one.begun = now + one.interval, now
-                self._workers.post(self._run, one)
+    def _tick(self) -> float:
+        """Begin what is due. Returns when something is due again."""
+        try:
+            following = self._beat()
+        finally:
+            now = time.monotonic()
+            for one in self._rounds:
+                if (self._ready or one.from_start) and one.due <= now:
+                    self._begin(one, now)
+        return min([following, *(one.due for one in self._rounds if self._ready or one.from_start)])
+
+    def _begin(self, one: Round, now: float) -> None:
+        if one.running:
+            one.due = now + RUNNING_RETRY_S
+            return
+        one.running = True
+        one.due, one.begun = now + one.interval * random.uniform(0.9, 1.1), now
+        self._threads.workers.post(self._run, one)
 
     def _run(self, one: Round) -> None:
         try:
@@ -128,4 +177,4 @@ class Rounds:
             return
         LOG.info("The cell conductor of host %s answers", self._host)
         self._ready = True
-        self._ticker.wake()
+        self.wake()

@@ -17,6 +17,8 @@ class MariaDB(Server):
     NAME = "MariaDB"
     PACKAGE = "mariadb-server"
     PROGRAM = "mariadbd"
+    connections = 500
+    """The most that it takes at once. To be set before the start."""
 
     @property
     def url(self) -> str:
@@ -92,7 +94,7 @@ class MariaDB(Server):
             "--skip-name-resolve",
             "--skip-log-bin",
             f"--secure-file-priv={self._data()}",
-            "--max-connections=500",
+            f"--max-connections={self.connections}",
             "--character-set-server=utf8mb4",
         ]
 

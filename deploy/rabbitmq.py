@@ -31,14 +31,18 @@ class RabbitMQ(Server):
 
     def create_vhost(self, name: str, user: str, password: str) -> str:
         """Make the virtual host and the user where they are missing, with all permissions on it and no other new one; its URL."""
+        return self.create_vhosts([(name, user, password)])[0]
+
+    def create_vhosts(self, logins: Sequence[tuple[str, str, str]]) -> list[str]:
+        """The same for several virtual hosts at once, each with its user and password. A tool's start takes a second."""
         rights = {"configure": ".*", "write": ".*", "read": ".*"}
         definitions = {
-            "users": [{"name": user, "password": password, "tags": ""}],
-            "vhosts": [{"name": name}],
-            "permissions": [{"user": user, "vhost": name, **rights}, {"user": ADMINISTRATOR, "vhost": name, **rights}],
+            "users": [{"name": user, "password": password, "tags": ""} for _, user, password in logins],
+            "vhosts": [{"name": name} for name, _, _ in logins],
+            "permissions": [{"user": who, "vhost": name, **rights} for name, user, _ in logins for who in (user, ADMINISTRATOR)],
         }
         self._ctl("import_definitions", said=json.dumps(definitions))
-        return self._address("rabbit", user, password, name)
+        return [self._address("rabbit", user, password, name) for name, user, password in logins]
 
     def import_definitions(self, definitions: Sequence[Mapping[str, Sequence[object]]]) -> None:
         """Make users, and give them their rights, all at once."""

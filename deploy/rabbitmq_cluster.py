@@ -125,9 +125,12 @@ class RabbitCluster(Cluster):
 
     def create_vhost(self, name: str, user: str, password: str) -> str:
         """As of a broker: the URL leads through HAProxy, and asks for quorum queues."""
+        return self.create_vhosts([(name, user, password)])[0]
+
+    def create_vhosts(self, logins: Sequence[tuple[str, str, str]]) -> list[str]:
+        """The same for several at once."""
         node = self._nodes[0]
-        url = node.create_vhost(name, user, password)
-        return f"{url.replace(f':{node.port}/', f':{self.port}/')}?{QUORUM}"
+        return [f"{url.replace(f':{node.port}/', f':{self.port}/')}?{QUORUM}" for url in node.create_vhosts(logins)]
 
     def import_definitions(self, definitions: Sequence[Mapping[str, Sequence[object]]]) -> None:
         """As of a broker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,6 +14,7 @@ from objects.context import RequestContext
 from objects.process import About
 from objects.unknown_guest import REPORTED_LIMIT, UnknownGuest
 from rpc.arguments import ITEMS_LIMIT, Name
+from rpc.client import MethodCall
 from rpc.server import TopicServer
 from rpc.transport import Bus
 
@@ -56,6 +57,20 @@ class CellConductorEndpoint(Protocol):
         ...
 
 
+class StateReport(NamedTuple):
+    """The heartbeat of a service: see ``CellConductorClient.report_state``."""
+
+    host: str
+    binary: str
+    version: int
+    stopping: bool = False
+
+    @property
+    def message(self) -> MethodCall:
+        flags = {"stopping": True} if self.stopping else {}  # left out if False: an older conductor does not know it
+        return MethodCall("report_state", {"host": self.host, "binary": self.binary, "version": self.version, **flags})
+
+
 class CellConductorClient:
     """Calls of an agent. Every one may raise Timeout or Unreachable: then it is to be made again, which is harmless."""
 
@@ -83,8 +98,11 @@ class CellConductorClient:
 
         ``stopping``: it takes no more orders; its next start will say otherwise.
         """
-        flags = {"stopping": True} if stopping else {}  # left out if False: an older conductor does not know it
-        self._client.cast(context, "report_state", host=host, binary=binary, version=version, **flags)
+        self.report_states(context, [StateReport(host, binary, version, stopping)])
+
+    def report_states(self, context: RequestContext, reports: Sequence[StateReport]) -> None:
+        """The heartbeats of several services: a message for each, all of them sent in one go."""
+        self._client.cast_each([(context, None, report.message) for report in reports])
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         """Say at a start what the process is, and for how many seconds it has run. Raises Unsupported at an older conductor."""

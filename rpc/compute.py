@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
@@ -136,3 +136,8 @@ class ComputeClient:
 def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
     return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=QUESTIONS)
+
+
+def serve_each(bus: Bus, endpoints: Mapping[str, ComputeEndpoint]) -> TopicServer:
+    """Serve the parts of several hosts, by name, on one connection. Their agents must not have broker users of their own."""
+    return bus.serve_each(TOPIC, endpoints, interface=ComputeEndpoint, apart=QUESTIONS)

@@ -6,7 +6,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import oslo_messaging as om
@@ -116,12 +116,13 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
         self._methods: dict[str, Any] = {}
         for endpoint in reversed(made.endpoints):
             self._methods |= {name: method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
+        self._methods_of_servers: dict[tuple[str, str], Any] = {}
 
     def dispatch(self, incoming: Any) -> Any:
         """Raises om.ExpectedException with the error that is the answer."""
         call: WireCall = incoming.message
         try:
-            method = self._method(call)
+            method = self._method(call, getattr(incoming, "server", ""))
             arguments = method.signature.read(call.args)
         except errors.SuperconductorError as error:
             metrics.REFUSED.labels("arguments", type(error).__name__).inc()
@@ -132,9 +133,15 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
             answer = method(incoming.ctxt, **arguments)
         return self.serializer.serialize_entity(incoming.ctxt, answer)
 
-    def _method(self, call: WireCall) -> Any:
+    def add(self, server: str, endpoints: Iterable[Endpoint]) -> None:
+        """Offer the methods of these endpoints to what is sent to this server."""
+        for endpoint in endpoints:
+            named = {(server, name): method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
+            self._methods_of_servers.update(named)
+
+    def _method(self, call: WireCall, server: str) -> Any:
         """Raises errors.Unsupported."""
-        method = self._methods.get(call.method)
+        method = self._methods_of_servers.get((server, call.method)) if server else self._methods.get(call.method)
         if method is None or call.namespace:
             raise errors.Unsupported(f"No method is called {one_line(call.method, NAME_SIZE)} here.")
         if call.version != VERSION:
@@ -153,6 +160,8 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
     in_listener = False
     apart: frozenset[str] = frozenset()
+    servers: Sequence[str] = ()
+    """Several servers of the topic that share this one's connection and its thread; none: it is the only one."""
 
     def __init__(self, transport: Any, target: Any, dispatcher: Any, executor: Any = None) -> None:
         super().__init__(transport, target, Dispatcher(dispatcher), executor)
@@ -166,7 +175,10 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
         return 0.0 if self._work_executor is None else float(self._work_executor.lag)
 
     def _create_listener(self) -> Any:
-        listener = super()._create_listener()
+        if self.servers:
+            listener = self.transport._driver.listen_each(self._target.topic, self.servers)
+        else:
+            listener = super()._create_listener()
         if isinstance(listener, RabbitListener):
             threads = self._work_executor
             prefetch = max(MIN_PREFETCH, PREFETCH_PER_THREAD * threads.limit)

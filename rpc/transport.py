@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -118,22 +118,45 @@ class Bus:
         pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=max(1, threads))
         wrapped = [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way) for endpoint in endpoints]
         wrapped.append(Endpoint(topic, pulse, interface=PulseEndpoint, under_way=pulse.under_way))
-        target = om.Target(topic=topic, server=server)
-        rpc = om.get_rpc_server(
-            self._transport,
-            target,
-            wrapped,
-            serializer=self._server_serializer,
-            access_policy=om.ExplicitRPCAccessPolicy,
-            server_cls=ThreadedServer,
-        )
+        rpc = self._rpc_server(topic, server, wrapped)
         rpc.in_listener = (
             not threads and not self.is_embedded
         )  # on the embedded bus, messages arrive in the threads of their senders
         rpc.apart = frozenset(apart)
-        made = TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse)
-        self._servers.append(made)
-        return made.start()
+        return self._started(TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse))
+
+    def _rpc_server(self, topic: str, server: str, endpoints: Sequence[Endpoint]) -> Any:
+        return om.get_rpc_server(
+            self._transport,
+            om.Target(topic=topic, server=server),
+            endpoints,
+            serializer=self._server_serializer,
+            access_policy=om.ExplicitRPCAccessPolicy,
+            server_cls=ThreadedServer,
+        )
+
+    def _started(self, server: TopicServer) -> TopicServer:
+        self._servers.append(server)
+        return server.start()
+
+    def serve_each(self, topic: str, endpoints: Mapping[str, object], *, interface: type, apart: Sequence[str] = ()) -> TopicServer:
+        """Listen on ``topic`` as several servers, given by name with their endpoints, on one connection and in one thread.
+
+        That thread handles the messages itself. What is sent to no particular server does not arrive here. There must be a server.
+        The rest is as with ``serve``.
+        """
+        first = next(iter(endpoints))
+        if not isinstance(self._transport._driver, RabbitDriver):  # the others listen for one server each
+            for server, endpoint in endpoints.items():
+                made = self.serve(topic, server, [endpoint], threads=0, interface=interface, apart=apart)
+            return made
+        pulse = Pulse(self.client(topic).on(first), fanout=False, threads=1)
+        rpc = self._rpc_server(topic, first, [])
+        rpc.in_listener, rpc.apart, rpc.servers = True, frozenset(apart), tuple(endpoints)
+        for server, endpoint in endpoints.items():
+            rpc.dispatcher.add(server, [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way)])
+        rpc.dispatcher.add(first, [Endpoint(topic, pulse, interface=PulseEndpoint, under_way=pulse.under_way)])
+        return self._started(TopicServer(rpc, f"{topic} of {len(endpoints)} servers on {self.name}", 0, self._link, pulse))
 
     def take_answers_of_agents(self) -> None:
         """From the first call on, let answers of agents with broker users of their own arrive, too."""

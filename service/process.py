@@ -64,21 +64,31 @@ def main(name: str, argv: Sequence[str] | None, listings: Sequence[config.Listin
     except errors.SuperconductorError as error:
         print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the person who starts the process looks there
         return EXIT_FAILED
-    return _Master(name, conf, planned, Supervisor.claim()).run()
+    return run(name, [(conf, planned)])
+
+
+def run(name: str, parts: Sequence[tuple[cfg.ConfigOpts, Plan]]) -> int:
+    """Run the workers of these plans, each with its own configuration, until the process ends; return its exit status.
+
+    The first configuration is the master's too, and logging is set up.
+    """
+    return _Master(name, parts, Supervisor.claim()).run()
 
 
 class _Master:
     """Runs cotyledon's manager. It ends after its workers on SIGTERM, or by itself if no worker can ever run."""
 
-    def __init__(self, name: str, conf: cfg.ConfigOpts, planned: Plan, supervisor: Supervisor) -> None:
+    def __init__(self, name: str, parts: Sequence[tuple[cfg.ConfigOpts, Plan]], supervisor: Supervisor) -> None:
         self._name = name
+        conf, _ = parts[0]
         self._status = 0
         self._manager = cotyledon.ServiceManager(
             graceful_shutdown_timeout=conf.graceful_shutdown_timeout,
             mp_context=multiprocessing.get_context("fork"),  # workers share the memory of imported modules
         )
         self._manager.register_hooks(on_dead_worker=self._dead)
-        self._manager.add(_Worker, workers=planned.workers, args=(name, conf, planned.make, supervisor))
+        for own, planned in parts:
+            self._manager.add(_Worker, workers=planned.workers, args=(name, own, planned.make, supervisor))
         guru.pass_on()
 
     def run(self) -> int:

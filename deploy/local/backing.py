@@ -25,6 +25,9 @@ DATABASES: dict[str, type[MariaDB | PostgreSQL | Galera | PostgreSQLReplicated]]
 }
 BROKERS: dict[str, type[RabbitMQ | RabbitCluster]] = {"rabbitmq": RabbitMQ, "rabbitmq-cluster": RabbitCluster}
 
+CONNECTIONS_PER_CELL = 40
+"""Of the database server: what a cell's conductor, and the API level's processes, may open for a cell."""
+
 
 class Backing:
     """Both servers of a region, their data in its folder. ``deploy.servers.Unavailable`` says why one cannot be had."""
@@ -33,6 +36,8 @@ class Backing:
         # Their ports are given: another one than at the first start is in no configuration file.
         self._rabbit = BROKERS[notes.shape.broker](folder.path / BROKER, notes.broker_port)
         self._database = DATABASES[notes.shape.database](folder.path / DATABASE, notes.database_port)
+        if isinstance(self._database, MariaDB):
+            self._database.connections = max(self._database.connections, CONNECTIONS_PER_CELL * notes.shape.cells)
         self.servers: tuple[Server | Cluster, ...] = (self._rabbit, self._database)
 
     def start(self, say: Callable[[str], None]) -> None:
@@ -45,10 +50,13 @@ class Backing:
 
     def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
         """A virtual host for each name, with a user and a password of its own; their URLs by name."""
-        return {name: self._rabbit.create_vhost(name, name, secrets.token_hex(16)) for name in names}
+        logins = [(name, name, secrets.token_hex(16)) for name in names]
+        return dict(zip((name for name, _, _ in logins), self._rabbit.create_vhosts(logins), strict=True))
 
     def make_agents(self, bus: str, hosts: Sequence[str]) -> Mapping[str, str]:
         """A broker user for each host, with what its agent may do on the cell's bus and no more; the agents' URLs by host."""
+        if not hosts:
+            return {}
         logins = [agent_files.new_login(bus, host) for host in hosts]
         self._rabbit.import_definitions([agent_files.definitions(login) for login in logins])
         return {login.host: login.bus for login in logins}

@@ -33,6 +33,7 @@ NUMBERS = {
     "schedulers": "schedulers",
     "conductors": "conductors in each cell",
     "agents": "agents in each cell",
+    "agents_per_process": "agents that share a process; above 1, one command forks all agents and one all cell conductors",
 }
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -92,7 +93,7 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     usual = Shape()
     for name, what in NUMBERS.items():
         text = f"{what} (default: {getattr(usual, name)})"
-        parser.add_argument(f"--{name}", type=lambda text: at_least(1, text), metavar="N", help=text)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=lambda text: at_least(1, text), metavar="N", help=text)
     parser.add_argument("--database", choices=sorted(DATABASES), help=f"default: {usual.database}")
     parser.add_argument("--broker", choices=sorted(BROKERS), help=f"default: {usual.broker}")
 

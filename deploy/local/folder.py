@@ -47,8 +47,9 @@ class Notes(Object, frozen=True, kw_only=True):
         return f"ws://{ports.HOST}:{self.console_ports[0]}/" if self.console_ports else ""
 
     def monitoring(self) -> dict[str, int]:
-        """By the name of each member the port of its metrics and its health."""
-        return {member.name: port for member, port in zip(self.shape.members(), self.monitoring_ports, strict=False)}
+        """By the name of each member the port of its metrics and its health. What a command forks is not monitored."""
+        members = [member for member in self.shape.members() if not member.forks]
+        return {member.name: port for member, port in zip(members, self.monitoring_ports, strict=False)}
 
 
 class Folder:

@@ -50,8 +50,8 @@ def make(region: Region) -> None:
         place = ("--database-connection", databases[cell], "--transport-url", buses[cell])
         commands.run("cell", "create", cell, *place)
         access = Access(transport_url=buses[cell], database_url=databases[cell], keys=commands.key_of(cell))
-        agents = backing.make_agents(buses[cell], [host.name for host in notes.shape.hosts() if host.cell == cell])
-        templates.write_cell(folder, notes, cell, access, agents)
+        hosts = [host.name for host in notes.shape.hosts() if host.cell == cell and not notes.shape.is_crowded]
+        templates.write_cell(folder, notes, cell, access, backing.make_agents(buses[cell], hosts))
     templates.write_others(folder, notes)
     if not notes.shape.demo:  # which has its own
         for name, vcpus, ram, disk in FLAVORS:
@@ -66,6 +66,6 @@ def _new(shape: Shape) -> Notes:
         broker_port=ports.free(),
         database_port=ports.free(),
         api_ports=tuple(ports.free() for _ in range(shape.apis)),
-        monitoring_ports=tuple(ports.free() for _ in shape.members()),
+        monitoring_ports=tuple(ports.free() for member in shape.members() if not member.forks),
         console_ports=tuple(ports.free() for _ in range(shape.proxies)),
     )

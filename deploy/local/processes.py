@@ -23,6 +23,8 @@ MEMBER = "SUPERCONDUCTOR_MEMBER"
 READY = b" is ready"
 """How the line ends that a process logs when it serves."""
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 KILL_TIMEOUT_S = 10.0
 """Seconds in which the kernel ends what got SIGKILL."""
 
@@ -68,13 +70,15 @@ class Table:
         """Start a member in a session of its own, its output in its log, its number in its pid file."""
         log = self._folder.log_of(member)
         size = log.stat().st_size if log.exists() else 0
-        files = [word for name in member.files for word in ("--config-file", str(self._folder.etc / name))]
+        command = self._command(member)
         # SPT_NOENV: the master gives itself a title, for which it must not use the room of its environment.
         # PYTHONFAULTHANDLER: should one crash, its log says where.
         marks = {REGION: str(self._folder.path), MEMBER: member.name, "SPT_NOENV": "1", "PYTHONFAULTHANDLER": "1"}
+        if member.forks:
+            marks["PYTHONPATH"] = str(CHECKOUT)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [program(member.program, self.programs.get(member.name)), *files],
+                command,
                 cwd=self._folder.path,
                 env={**environment(), **marks},
                 stdin=subprocess.DEVNULL,
@@ -84,6 +88,13 @@ class Table:
             )
         (self._folder.run / f"{member.name}.pid").write_text(f"{process.pid}\n")
         return Started(member, process, log, size)
+
+    def _command(self, member: Member) -> list[str]:
+        if member.forks:
+            (file,) = member.files
+            return [sys.executable, "-m", "deploy.local.forks", member.name, str(self._folder.etc / file)]
+        files = [word for name in member.files for word in ("--config-file", str(self._folder.etc / name))]
+        return [program(member.program, self.programs.get(member.name)), *files]
 
     def stop(self, members: Iterable[Member], patience: float) -> list[str]:
         """SIGTERM to all masters at once, SIGKILL to what is left after ``patience`` seconds. The names of those killed."""
@@ -118,8 +129,8 @@ class Started:
 
     @property
     def ready(self) -> bool:
-        """Whether it has said that it serves."""
-        return any(line.rstrip().endswith(READY) for line in self._said())
+        """Whether it has said that it serves; each process that it forks."""
+        return sum(line.rstrip().endswith(READY) for line in self._said()) >= max(1, self.member.forks)
 
     @property
     def status(self) -> int | None:

@@ -31,12 +31,18 @@ PROGRAMS = {
 }
 
 
+CONDUCTORS, AGENTS = "cell-conductors", "agents"
+"""The commands that fork all cell conductors, and all agents."""
+
+
 class Member(Object, frozen=True, kw_only=True):
     """One command that runs, and the configuration files it reads, by their names in the region's ``etc``."""
 
     name: str
     role: Role
     files: tuple[str, ...]
+    forks: int = 0
+    """How many processes it forks that do the work of commands of their own; 0: it is a command of the distribution."""
 
     @property
     def program(self) -> str:
@@ -44,7 +50,11 @@ class Member(Object, frozen=True, kw_only=True):
 
 
 class Shape(Object, frozen=True, kw_only=True):
-    """How many of what. ``conductors`` and ``agents`` are those of each cell. ``demo``: the hosts are those of the demo's plan."""
+    """How many of what. ``conductors`` and ``agents`` are those of each cell. ``demo``: the hosts are those of the demo's plan.
+
+    ``agents_per_process``: with more than one, a process has the agents of so many hosts, and one command forks all these
+    processes, another one those of all cell conductors. So a machine carries many more of them.
+    """
 
     cells: int = 2
     apis: int = 2
@@ -53,6 +63,7 @@ class Shape(Object, frozen=True, kw_only=True):
     schedulers: int = 2
     conductors: int = 2
     agents: int = 10
+    agents_per_process: int = 1
     database: str = "mariadb"
     broker: str = "rabbitmq"
     demo: bool = False
@@ -70,18 +81,37 @@ class Shape(Object, frozen=True, kw_only=True):
             for number in range(self.agents)
         )
 
-    def members(self) -> tuple[Member, ...]:
-        """Every process, those that others wait for first."""
-        found = [
+    @property
+    def is_crowded(self) -> bool:
+        """Whether agents share processes."""
+        return self.agents_per_process > 1
+
+    def crowds(self) -> tuple[tuple[HostPlan, ...], ...]:
+        """The hosts of each process, where agents share processes."""
+        hosts, size = self.hosts(), self.agents_per_process
+        return tuple(hosts[start : start + size] for start in range(0, len(hosts), size))
+
+    def conductor_members(self) -> tuple[Member, ...]:
+        """The cell conductors, also where one command forks them all."""
+        return tuple(
             _member(f"{cell}-conductor-{n + 1}", Role.CONDUCTOR, f"{cell}.conf")
             for cell in self.cell_names()
             for n in range(self.conductors)
-        ]
+        )
+
+    def members(self) -> tuple[Member, ...]:
+        """Every command, those that others wait for first."""
+        found = list(self.conductor_members())
+        if self.is_crowded:
+            found = [Member(name=CONDUCTORS, role=Role.CONDUCTOR, files=(f"{CONDUCTORS}.json",), forks=len(found))]
         found += [_member(f"scheduler-{n + 1}", Role.SCHEDULER, "api.conf") for n in range(self.schedulers)]
         found += [_member(f"super-conductor-{n + 1}", Role.SUPER, "api.conf") for n in range(self.supers)]
         found += [_member(f"api-{n + 1}", Role.API, "api.conf") for n in range(self.apis)]
         found += [_member(f"console-proxy-{n + 1}", Role.CONSOLE_PROXY, "api.conf") for n in range(self.proxies)]
-        found += [_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.hosts()]
+        if self.is_crowded:
+            found.append(Member(name=AGENTS, role=Role.COMPUTE, files=(f"{AGENTS}.json",), forks=len(self.crowds())))
+        else:
+            found += [_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.hosts()]
         return tuple(found)
 
 

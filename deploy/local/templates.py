@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from cli.demo.plan import SPAWN_DELAY_S
+from cli.demo.plan import SPAWN_DELAY_S, HostPlan
 from deploy.local.folder import Folder, Notes
-from deploy.local.shape import Role
+from deploy.local.forked import CellHosts, Forks
+from deploy.local.shape import AGENTS, CONDUCTORS, Role, Shape
 from objects.base import Object
 
 TEMPLATES = Path(__file__).parent / "etc"
@@ -40,9 +42,13 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: Mapping[str, str]) -> None:
     """The files of one cell: of its conductors, of its agents, and of each agent. ``agents``: their URLs of the bus, by host."""
     shortest, longest = SPAWN_DELAY_S if notes.shape.demo else SHORT_SPAWN_DELAY_S
-    _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, **_words(access)})
+    users = "shared" if notes.shape.is_crowded else "required"
+    _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, "agent_users": users, **_words(access)})
     common = {"cell": cell, "hosts": folder.hosts, "images": folder.images, "shortest": shortest, "longest": longest}
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
+    if notes.shape.is_crowded:
+        _write(folder, "hosts.conf", f"{cell}-hosts.conf", {"cell": cell, **_words(access)})
+        return
     for host in notes.shape.hosts():
         if host.cell == cell:
             words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring().get(host.name, 0)}
@@ -55,9 +61,29 @@ def write_others(folder: Folder, notes: Notes) -> None:
 
     A region that was made without such files gets them at its next start, and is not monitored.
     """
+    if notes.shape.is_crowded:
+        _write_forks(folder, notes.shape)
     for member in notes.shape.members():
+        if member.forks:
+            continue
         if member.role not in (Role.API, Role.CONSOLE_PROXY, Role.COMPUTE) and not (folder.etc / member.files[-1]).exists():
             _write(folder, "monitoring.conf", member.files[-1], {"monitoring": notes.monitoring().get(member.name, 0)})
+
+
+def _write_forks(folder: Folder, shape: Shape) -> None:
+    """What is to be forked. A conductor is not monitored: its own file would say where."""
+    conductors = Forks(conductors=tuple(member.files[:1] for member in shape.conductor_members()))
+    folder.write(f"etc/{CONDUCTORS}.json", msgspec.json.format(msgspec.json.encode(conductors)).decode())
+    agents = Forks(agents=tuple(_cells_of(crowd) for crowd in shape.crowds()))
+    folder.write(f"etc/{AGENTS}.json", msgspec.json.encode(agents).decode())
+
+
+def _cells_of(hosts: Sequence[HostPlan]) -> tuple[CellHosts, ...]:
+    grouped = itertools.groupby(hosts, key=lambda host: host.cell)
+    return tuple(
+        CellHosts(files=(f"{cell}-compute.conf", f"{cell}-hosts.conf"), hosts=tuple(host.name for host in theirs))
+        for cell, theirs in grouped
+    )
 
 
 def _write(folder: Folder, template: str, name: str, words: Mapping[str, object]) -> None:

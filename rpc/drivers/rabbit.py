@@ -122,6 +122,8 @@ class RabbitMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]  # th
 
     def __init__(self, listener: RabbitListener, arrival: Delivery, request: RabbitCall) -> None:
         super().__init__(listener, request.context, request, request.unique_id, request.msg_id, request.reply_q, None, None, None)
+        self.server = ""
+        """The server whose queue it came from, where a listener has several."""
         self.size = arrival.size
         self.sender = MessageSender(user=arrival.properties.get("user_id"))
 
@@ -179,6 +181,10 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         self._context.close()
 
     def __call__(self, arrival: Delivery) -> None:
+        """A message has come. Raises Unreadable."""
+        self.take(arrival, "")
+
+    def take(self, arrival: Delivery, server: str) -> None:
         """A message has come: it is acknowledged before the work, so that none is worked on twice, and never at all if that fails.
 
         While all threads are at work it waits here, and the others with the broker. Raises Unreadable.
@@ -199,7 +205,9 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
                 self._complaints("twice", logging.WARNING, text, one_line(request.unique_id, 100))
                 return
             self._seen.append(request.unique_id)
-        self.on_incoming_callback([RabbitMessage(self, arrival, request)])
+        message = RabbitMessage(self, arrival, request)
+        message.server = server
+        self.on_incoming_callback([message])
 
     def _has_room(self, size: int) -> bool:
         """Wait for a thread. False: the message is not taken, the broker gives it to another server or sends it again."""
@@ -215,6 +223,20 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
 
     def _run(self) -> None:
         listen(self._context.connection, self._stopping, self._complaints)
+
+
+class ServerQueue:
+    """Takes the messages of one of the servers that share a listener."""
+
+    takes_arrivals = True
+
+    def __init__(self, listener: RabbitListener, server: str) -> None:
+        self._listener = listener
+        self._server = server
+
+    def __call__(self, arrival: Delivery) -> None:
+        """A message has come. Raises Unreadable."""
+        self._listener.take(arrival, self._server)
 
 
 class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library ships no types
@@ -364,6 +386,16 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
             self._declare(partial(context.declare_topic_consumer, exchange_name=exchange, topic=topic, callback=listener))
         if self._confined is None:
             self._declare(partial(context.declare_fanout_consumer, target.topic, listener))
+        return listener
+
+    def listen_each(self, topic: str, servers: Iterable[str]) -> RabbitListener:
+        """Listen for calls and casts to each of these servers of the topic, on one connection. Not for what any server may take."""
+        context = self._get_connection(common.PURPOSE_LISTEN)
+        listener = RabbitListener(self, context)
+        for server in servers:
+            queue = ServerQueue(listener, server)
+            exchange, own = super()._get_exchange(om.Target(topic=topic)), f"{topic}.{server}"
+            self._declare(partial(context.declare_topic_consumer, exchange_name=exchange, topic=own, callback=queue))
         return listener
 
     def _declare(self, declare: Callable[[], object]) -> None:

@@ -231,7 +231,8 @@ class AgentProcess(Process):
         agent.found(self.driver.guests())
         for first in ("audit", "beat", "introduce"):
             self.begin(first)
-        world.network.serve(HOMES[host], compute.TOPIC, host, host, AgentEndpoint(agent), compute.ComputeEndpoint, pauses=False)
+        endpoint = AgentEndpoint(agent, lambda: None)
+        world.network.serve(HOMES[host], compute.TOPIC, host, host, endpoint, compute.ComputeEndpoint, pauses=False)
 
     @property
     def owes(self) -> bool:

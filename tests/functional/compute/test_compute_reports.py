@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from compute.audit import PERIODS_OF_SETTLED
+from compute.driver import Guest
 from compute.main import ComputeService, make_reporter
 from compute.reports import NOT_SENT, Reporter
 from objects import errors
@@ -215,3 +217,25 @@ def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hol
         reporter.stop()
     assert cell.told.count(NOT_SENT) == len(odd)
     assert {f"an {uuid} disk" for uuid in plain} < set(cell.told)
+
+
+def test_a_host_where_nothing_changes_reads_its_records_less_often(cell: MemoryCell, agents: Agents) -> None:
+    """The driver is read in each period all the same, and a guest that is gone is compared with its record at once."""
+    agents.start(audit_interval=0.05)
+    (uuid,) = cell.boot("h1")
+    cell.wait(State.ACTIVE, uuid)
+    driver = agents.drivers["h1"]
+    read, guests = [0], driver.guests
+
+    def counted() -> list[Guest]:
+        read[0] += 1
+        return guests()
+
+    driver.guests = counted  # type: ignore[method-assign]  # whatever it says is passed on
+    assert wait_until(lambda: read[0] >= PERIODS_OF_SETTLED, PATIENCE)
+    periods, asked = read[0], cell.messages["holdings"]
+    assert wait_until(lambda: read[0] >= periods + 10 * PERIODS_OF_SETTLED, PATIENCE)
+    assert cell.messages["holdings"] - asked < (read[0] - periods) / 2, "a period that reads the records reads the driver, too"
+    driver.destroy(uuid)
+    asked = cell.messages["holdings"]
+    assert wait_until(lambda: cell.messages["holdings"] >= asked + 5, PATIENCE)

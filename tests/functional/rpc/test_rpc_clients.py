@@ -362,10 +362,15 @@ def test_stats_under_a_name_that_is_not_theirs_are_refused(name: str | tuple[str
     bus.close()
 
 
-def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
+@pytest.mark.parametrize("listens_once", [False, True])
+def test_orders_reach_the_host_they_are_for(bus: Bus, listens_once: bool) -> None:
     agents = {host: Agent() for host in ("h1", "h2", "h3")}
-    for host, agent in agents.items():
-        compute.serve(bus, host, agent, threads=1)
+    if listens_once:
+        server = compute.serve_each(bus, agents)
+        assert not server.trouble()
+    else:
+        for host, agent in agents.items():
+            compute.serve(bus, host, agent, threads=1)
     client = ComputeClient(bus)
     orders = BuildOrders(
         spec=SPEC, orders=(BuildOrder(instance_uuid="i1", name="web-1", host="h1", node="n1", fence=1, attempt=1),)
@@ -381,6 +386,15 @@ def test_orders_reach_the_host_they_are_for(bus: Bus) -> None:
     assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]
     assert agents["h2"].calls == [("delete_instances", CONTEXT, gone)]
     assert agents["h3"].calls == [("do_tasks", CONTEXT, stop)]
+
+
+def test_agents_that_share_a_listener_are_asked_each_for_itself(bus: Bus) -> None:
+    agents = {host: Agent() for host in ("h1", "h2")}
+    compute.serve_each(bus, agents)
+    client = ComputeClient(bus)
+    for host in agents:
+        assert client.diagnostics(CONTEXT, host, f"of-{host}", PATIENCE) == DIAGNOSTICS
+    assert [agent.calls for agent in agents.values()] == [[("diagnostics", CONTEXT, f"of-{host}")] for host in agents]
 
 
 def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(bus: Bus) -> None:

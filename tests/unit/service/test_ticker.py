@@ -1,0 +1,101 @@
+"""The thread that calls many functions, each when it is due: woken, failing, removed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from objects import errors
+from service.ticker import Ticker
+
+PATIENCE = 20.0
+NEVER = 3600.0
+
+
+@pytest.fixture
+def ticker() -> Iterator[Ticker]:
+    made = Ticker("test").start()
+    yield made
+    made.stop()
+
+
+class Work:
+    """Counts its calls; each says that the next is due after the next of ``pauses``."""
+
+    def __init__(self, *pauses: float) -> None:
+        self.pauses = list(pauses)
+        self.begun = threading.Semaphore(0)
+
+    def __call__(self) -> float:
+        self.begun.release()
+        return time.monotonic() + (self.pauses.pop(0) if self.pauses else NEVER)
+
+    def called(self, timeout: float = PATIENCE) -> bool:
+        return self.begun.acquire(timeout=timeout)
+
+
+def test_each_is_called_at_once_and_again_when_it_says(ticker: Ticker) -> None:
+    often, once = Work(0.0, 0.0), Work()
+    ticker.add(once)
+    ticker.add(often)
+    assert all(often.called() for _ in range(3))
+    assert once.called()
+    assert not once.called(timeout=0.0)
+    assert not ticker.trouble()
+
+
+def test_one_that_is_woken_is_called_before_it_is_due(ticker: Ticker) -> None:
+    work = Work()
+    call = ticker.add(work)
+    assert work.called()
+    ticker.wake(call)
+    assert work.called()
+
+
+def test_one_that_is_woken_while_it_is_called_is_called_again(ticker: Ticker) -> None:
+    begun, goes_on, calls = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def work() -> float:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        calls.release()
+        return time.monotonic() + NEVER
+
+    call = ticker.add(work)
+    assert begun.wait(PATIENCE)
+    ticker.wake(call)
+    goes_on.set()
+    assert calls.acquire(timeout=PATIENCE)
+    assert calls.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("error", [errors.CellUnavailable("away"), ValueError("a bug")])
+def test_one_that_fails_is_called_again_and_does_not_keep_the_others(ticker: Ticker, error: Exception) -> None:
+    failing, work, calls = [error], Work(0.0), threading.Semaphore(0)
+
+    def fail() -> float:
+        calls.release()
+        if failing:
+            raise failing.pop()
+        return time.monotonic() + NEVER
+
+    ticker.add(fail)
+    ticker.add(work)
+    assert work.called()
+    assert work.called()
+    assert calls.acquire(timeout=PATIENCE)
+    assert calls.acquire(timeout=PATIENCE)
+
+
+def test_one_that_is_removed_is_not_called_again(ticker: Ticker) -> None:
+    removed, other = Work(), Work()
+    call = ticker.add(removed)
+    assert removed.called()
+    ticker.remove(call)
+    ticker.wake(call)
+    ticker.add(other)
+    assert other.called()
+    assert not removed.called(timeout=0.0)
