@@ -68,7 +68,8 @@ def less(one: Mapping[K, float], other: Mapping[K, float]) -> dict[K, float]:
 class Meter:
     """Reads the counters of one region. Made before its processes start: what they open then is counted from the beginning."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, messages: bool = True) -> None:
+        """``messages``: whether they will be counted, which costs the broker something."""
         self._region = region
         broker, database = region.backing.servers
         if not (isinstance(broker, RabbitMQ) and isinstance(database, MariaDB)):
@@ -80,7 +81,8 @@ class Meter:
         )
         self._roles: dict[int, str] = {}
         self.ask("SET GLOBAL userstat = 1")
-        self._eval("application:set_env(rabbit, collect_statistics, fine).")  # counts per queue, in channels opened from now on
+        if messages:
+            self._eval("application:set_env(rabbit, collect_statistics, fine).")  # per queue, in channels opened from now on
 
     def close(self) -> None:
         self._connection.close()
@@ -92,13 +94,17 @@ class Meter:
             cursor.execute(query, values or None)
             return tuple(cursor.fetchall())
 
+    def statements(self) -> dict[str, float]:
+        """Those of ``Counts``, since the processes were started."""
+        users = self.ask(f"SELECT user, {' + '.join(SQL)} FROM information_schema.user_statistics WHERE user <> 'root'")
+        return {str(user): float(n) for user, n in users}
+
     def counts(self) -> Counts:
         """Everything since the processes were started."""
-        users = self.ask(f"SELECT user, {' + '.join(SQL)} FROM information_schema.user_statistics WHERE user <> 'root'")
         ends = self.ask("SHOW GLOBAL STATUS LIKE 'Com\\_%%'")
         seen = {str(name).removeprefix("Com_").lower(): float(n) for name, n in ends}
         return Counts(
-            statements={str(user): float(n) for user, n in users},
+            statements=self.statements(),
             ends={name: seen[name] for name in (*ENDS, PING)},
             messages=self._messages(),
         )

@@ -93,9 +93,12 @@ def place(
             try:
                 make(region)
                 region.commands.run("flavor", "create", *FLAVOR)
-                for host in shape.hosts():
+                described = (
+                    [f"{cell}-hosts" for cell in shape.cell_names()] if shape.is_crowded else [h.name for h in shape.hosts()]
+                )
+                for name in described:
                     room = ROOM if slots is None else {**ROOM, "memory_mb": str(slots * FLAVOR_MEMORY_MB)}
-                    set_options(folder.etc / f"{host.name}.conf", "simulated", room)
+                    set_options(folder.etc / f"{name}.conf", "simulated", room)
                 for cell in shape.cell_names():
                     set_options(folder.etc / f"{cell}-compute.conf", "simulated", AT_ONCE)
                 if not hurried:
@@ -106,9 +109,9 @@ def place(
                 stop(region)
 
 
-def serve(region: Region) -> None:
+def serve(region: Region, patience: float = 240.0) -> None:
     """Start the processes and return when a boot would work."""
-    Start(region, patience=240.0).run()
+    Start(region, patience).run()
 
 
 def _unset(file: Path, options: Iterable[str]) -> None:

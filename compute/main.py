@@ -157,8 +157,8 @@ class ComputeService:
         unknown = UnknownGuestsSender(self._client, self._context, guests, settings.stats_full_interval)
         rounds = [
             Round("Hypervisor", settings.hypervisor_interval, self._look, from_start=True),
-            Round("Stats", settings.stats_interval, stats.send),
-            Round("Unknown guests", settings.stats_interval, unknown.send),
+            Round("Stats", settings.stats_interval, stats.send, idle_interval=settings.stats_full_interval),
+            Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=settings.stats_full_interval),
             Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
             Round(AUDIT, settings.audit_interval, self._compare, due=time.monotonic() + settings.audit_interval),
             # an earlier start's introduction may arrive after this one's, and stay on record
@@ -170,7 +170,7 @@ class ComputeService:
         self._heartbeat_due = 0.0
         self._shares_threads = threads is not None
         self._threads = threads or AgentThreads(settings.host, len(rounds) + 1)
-        self._rounds = Rounds(settings.host, self._beat, self._first, rounds, self._threads)
+        self._rounds = Rounds(settings.host, self._beat, self._first, rounds, self._threads, self._is_idle)
         self._audits_left = 0
         """How many comparisons may yet leave out reading the records."""
         self._stopping = False
@@ -210,7 +210,7 @@ class ComputeService:
         if not self._shares_threads:
             self._threads.start()
         if self._heartbeats is not None:
-            self._heartbeats.add(self._settings.host, VERSION, self._takes_none)
+            self._heartbeats.add(self._settings.host, self._takes_none)
         self._rounds.start()
         self._driver.watch(lambda: self._rounds.hurry(AUDIT))
 
@@ -282,6 +282,10 @@ class ComputeService:
                     self._report_state()
         return min(self._heartbeat_due, now + KEEP_UP_INTERVAL_S) if self._agent.is_busy else self._heartbeat_due
 
+    def _is_idle(self) -> bool:
+        """Whether the stats stay as they are until an order comes, or the driver or the cell says something else."""
+        return not self._agent.is_busy and not self._tracker.has_failed
+
     def _look(self) -> None:
         """Tell the cell at once when the hypervisor goes down or is back. Compare all guests then: events may be lost."""
         self._agent.look()
@@ -304,7 +308,8 @@ class ComputeService:
             return
         self._audit.run()
         self._audits_left = PERIODS_OF_SETTLED - 1
-        self._rounds.wake()  # for what it may have begun
+        if not self._audit.is_settled():
+            self._rounds.wake()  # for what it may have begun
 
     def _nodes(self) -> list[ComputeNode]:
         return [_offer(node, self._settings) for node in self._driver.nodes()]
@@ -312,6 +317,7 @@ class ComputeService:
     def _offer_nodes(self) -> None:
         """Memory may be added to a host, or a disk may fail."""
         self._tracker.offer(self._nodes())
+        self._rounds.wake()  # the stats may be others now
 
     def _report_state(self) -> None:
         self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._takes_none())

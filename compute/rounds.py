@@ -33,7 +33,8 @@ RUNNING_RETRY_S = 1.0
 class Round:
     """One piece of periodic work: its function, its interval in seconds, and when it is next due (monotonic seconds).
 
-    ``from_start``: it does not wait until the cell conductor has answered.
+    ``from_start``: it does not wait until the cell conductor has answered. ``idle_interval``: the interval in seconds while
+    the agent is idle; 0: the same as otherwise.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Round:
     function: Callable[[], None]
     due: float = 0.0
     from_start: bool = False
+    idle_interval: float = 0.0
     running: bool = False
     begun: float = 0.0
     trouble: str = ""
@@ -87,12 +89,15 @@ class Rounds:
         first: Callable[[], None],
         rounds: Sequence[Round],
         threads: AgentThreads,
+        is_idle: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``is_idle``: whether nothing changes here before ``wake`` is called."""
         self.name = f"rounds of host {host}"
         self._host = host
         self._first = first
         self._rounds = rounds
         self._threads = threads
+        self._is_idle = is_idle
         self._ready = False
         self._stopping = threading.Event()
         self._beat = beat
@@ -111,7 +116,11 @@ class Rounds:
         self.wake()
 
     def wake(self) -> None:
-        """Call ``beat`` now, and what is due."""
+        """Call ``beat`` now and what is due. Something has begun: the intervals are no longer those of an idle agent."""
+        now = time.monotonic()
+        for one in self._rounds:
+            if one.idle_interval:
+                one.due = min(one.due, now + one.interval)
         if self._tick_call is not None:
             self._threads.ticker.wake(self._tick_call)
 
@@ -142,7 +151,8 @@ class Rounds:
             one.due = now + RUNNING_RETRY_S
             return
         one.running = True
-        one.due, one.begun = now + one.interval * random.uniform(0.9, 1.1), now
+        interval = one.idle_interval if one.idle_interval and self._is_idle() else one.interval
+        one.due, one.begun = now + interval * random.uniform(0.9, 1.1), now
         self._threads.workers.post(self._run, one)
 
     def _run(self, one: Round) -> None:
@@ -155,10 +165,17 @@ class Rounds:
             expected = text == one.trouble or self._stopping.is_set()  # a bus that is closed beside the agent is no trouble
             LOG.log(logging.DEBUG if expected else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)
             one.trouble = text
+            self._retry(one)
         else:
             one.trouble = ""
         finally:
             one.running = False
+
+    def _retry(self, one: Round) -> None:
+        """It failed: do not wait for the interval of an idle agent."""
+        if one.idle_interval and self._tick_call is not None:
+            one.due = min(one.due, time.monotonic() + one.interval)
+            self._threads.ticker.wake(self._tick_call)
 
     def _wait_for_conductor(self) -> None:
         failures: list[BaseException] = []
@@ -177,4 +194,5 @@ class Rounds:
             return
         LOG.info("The cell conductor of host %s answers", self._host)
         self._ready = True
-        self.wake()
+        if self._tick_call is not None:
+            self._threads.ticker.wake(self._tick_call)

@@ -109,6 +109,12 @@ class ResourceTracker:
             self._failed = self._failed_by(now) + 1.0
             self._failed_at = now
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether failed builds count, which changes with time alone."""
+        with self._lock:
+            return self._failed_by(self._clock()) >= 0.5  # less is rounded to none
+
     def stats(self, queued_builds: int) -> list[ComputeNode]:
         """The nodes as reported to the scheduler. Usage counts running guests only; the claims count builds under way.
 

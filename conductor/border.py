@@ -68,6 +68,13 @@ class Border:
         self._admit("report_state", [host])
         self._conductor.report_state(context, host, binary, version, stopping)
 
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
+    ) -> None:
+        """See ``CellConductor.report_states``."""
+        self._admit("report_states", hosts)
+        self._conductor.report_states(context, hosts, binary, version, stopping)
+
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         """See ``CellConductor.introduce``. Also records whether the broker identifies the host."""
         is_known = self._admit("introduce", [host])

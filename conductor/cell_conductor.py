@@ -91,7 +91,7 @@ class CellConductor:
         self.aside = SetAside(database, "cell")
         self._release = Release(vault or Vault())
         self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
-        self._heartbeat: GroupCommit[Beat, None] = GroupCommit(self._heartbeats)
+        self._heartbeat: GroupCommit[Sequence[Beat], None] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Agents report accept, active or gone, and on tasks; the verdicts come in the same order.
@@ -129,14 +129,21 @@ class CellConductor:
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """A heartbeat. Builds that a stopping host has not accepted move to their alternates at once."""
-        check_service(host, binary, version)
-        beat = Beat(host=host, binary=binary, version=version, stopping=stopping)
+        self.report_states(context, [host], binary, version, stopping)
+
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
+    ) -> None:
+        """The same of several hosts, in one transaction."""
+        for host in hosts:
+            check_service(host, binary, version)
+        beats = [Beat(host=host, binary=binary, version=version, stopping=stopping) for host in hosts]
         if self._gathered is not None and not stopping:
-            self._gathered.add(beat)
+            self._gathered.add(beats)
         else:
-            self._heartbeat(beat)
+            self._heartbeat(beats)
         if stopping:
-            self.move_off(context, [host])
+            self.move_off(context, hosts)
 
     def introduce(
         self, context: RequestContext, host: str, binary: str, about: About, uptime: float, *, identified: bool = False
@@ -253,9 +260,9 @@ class CellConductor:
             done = self._database.write(minimal_end.gone, uuid, report.host, report.attempt, self._database.now())
             settled.outcomes[uuid] = Refused(reason="its delete has ended" if done else "not being deleted there", done=done)
 
-    def _heartbeats(self, beats: Sequence[Beat]) -> list[Exception | None]:
-        self._database.write(services.heartbeats, list(dict.fromkeys(beats)))
-        return [None] * len(beats)
+    def _heartbeats(self, groups: Sequence[Sequence[Beat]]) -> list[Exception | None]:
+        self._database.write(services.heartbeats, list(dict.fromkeys(beat for beats in groups for beat in beats)))
+        return [None] * len(groups)
 
     def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
         verdicts = [_verdict(report, outcomes[report.instance_uuid]) for report in reports]

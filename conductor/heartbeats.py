@@ -20,9 +20,10 @@ class Heartbeats:
         self._database = database
         self._rounds: RoundBatcher[ArrivedBeat] = RoundBatcher("heartbeats", self._write, pace=pace, limit=HEARTBEATS_LIMIT)
 
-    def add(self, beat: Beat) -> None:
-        """Write this heartbeat with the next round. Errors are logged: the agent will send another one."""
-        self._rounds.add([ArrivedBeat(beat=beat, at=self._database.now())])
+    def add(self, beats: Sequence[Beat]) -> None:
+        """Write these heartbeats with the next round. Errors are logged: the agents will send others."""
+        now = self._database.now()
+        self._rounds.add([ArrivedBeat(beat=beat, at=now) for beat in beats])
 
     def stop(self) -> None:
         self._rounds.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -14,7 +14,6 @@ from objects.context import RequestContext
 from objects.process import About
 from objects.unknown_guest import REPORTED_LIMIT, UnknownGuest
 from rpc.arguments import ITEMS_LIMIT, Name
-from rpc.client import MethodCall
 from rpc.server import TopicServer
 from rpc.transport import Bus
 
@@ -22,6 +21,7 @@ TOPIC = "cell-conductor"
 CELL_CONDUCTOR_TIMEOUT_S = 30.0
 
 Reports = Annotated[Sequence[Report], msgspec.Meta(max_length=ITEMS_LIMIT)]
+Names = Annotated[Sequence[Name], msgspec.Meta(max_length=ITEMS_LIMIT)]
 UnknownGuests = Annotated[Sequence[UnknownGuest], msgspec.Meta(max_length=REPORTED_LIMIT)]
 
 
@@ -48,6 +48,10 @@ class CellConductorEndpoint(Protocol):
         """See ``CellConductorClient.report_state``."""
         ...
 
+    def report_states(self, context: RequestContext, hosts: Names, binary: Name, version: Number, stopping: bool = False) -> None:
+        """See ``CellConductorClient.report_states``."""
+        ...
+
     def introduce(self, context: RequestContext, host: Name, binary: Name, about: About, uptime: float) -> None:
         """See ``CellConductorClient.introduce``."""
         ...
@@ -55,20 +59,6 @@ class CellConductorEndpoint(Protocol):
     def unknown_guests(self, context: RequestContext, host: Name, guests: UnknownGuests) -> None:
         """See ``CellConductorClient.unknown_guests``."""
         ...
-
-
-class StateReport(NamedTuple):
-    """The heartbeat of a service: see ``CellConductorClient.report_state``."""
-
-    host: str
-    binary: str
-    version: int
-    stopping: bool = False
-
-    @property
-    def message(self) -> MethodCall:
-        flags = {"stopping": True} if self.stopping else {}  # left out if False: an older conductor does not know it
-        return MethodCall("report_state", {"host": self.host, "binary": self.binary, "version": self.version, **flags})
 
 
 class CellConductorClient:
@@ -98,11 +88,14 @@ class CellConductorClient:
 
         ``stopping``: it takes no more orders; its next start will say otherwise.
         """
-        self.report_states(context, [StateReport(host, binary, version, stopping)])
+        flags = {"stopping": True} if stopping else {}  # left out if False: an older conductor does not know it
+        self._client.cast(context, "report_state", host=host, binary=binary, version=version, **flags)
 
-    def report_states(self, context: RequestContext, reports: Sequence[StateReport]) -> None:
-        """The heartbeats of several services: a message for each, all of them sent in one go."""
-        self._client.cast_each([(context, None, report.message) for report in reports])
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, *, stopping: bool = False
+    ) -> None:
+        """The same heartbeat of several hosts, whose agents share a process. A conductor of an older release ignores it."""
+        self._client.cast(context, "report_states", hosts=list(hosts), binary=binary, version=version, stopping=stopping)
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         """Say at a start what the process is, and for how many seconds it has run. Raises Unsupported at an older conductor."""

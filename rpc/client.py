@@ -103,8 +103,8 @@ class Client:
         self._send(MessageKind.CAST, self._target, context, MethodCall(method, arguments))
 
     @counted
-    def cast_each(self, casts: Sequence[tuple[RequestContext, str | None, MethodCall]]) -> None:
-        """Send each message to its server of the topic (None: any), all in one go, and go on. Where it raises some may be sent.
+    def cast_each(self, casts: Sequence[tuple[RequestContext, str, MethodCall]]) -> None:
+        """Send each message to its server of the topic, all in one go, and go on. Where it raises some may have been sent.
 
         Raises Invalid if one of them is too large for a broker: then none was.
         """

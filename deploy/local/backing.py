@@ -25,6 +25,10 @@ DATABASES: dict[str, type[MariaDB | PostgreSQL | Galera | PostgreSQLReplicated]]
 }
 BROKERS: dict[str, type[RabbitMQ | RabbitCluster]] = {"rabbitmq": RabbitMQ, "rabbitmq-cluster": RabbitCluster}
 
+FEWER_HEARTBEATS = "heartbeat_timeout_threshold=60&conn_pool_ttl=60&conn_pool_min_size=1"
+"""Query of a bus URL for a region with many cells, which has thousands of connections: a connection that is not needed is closed
+after a minute, and heartbeats are four times as rare as by default. A broker that hangs is found later in return."""
+
 CONNECTIONS_PER_CELL = 40
 """Of the database server: what a cell's conductor, and the API level's processes, may open for a cell."""
 
@@ -34,6 +38,7 @@ class Backing:
 
     def __init__(self, folder: Folder, notes: Notes) -> None:
         # Their ports are given: another one than at the first start is in no configuration file.
+        self._bus_query = FEWER_HEARTBEATS if notes.shape.is_crowded else ""
         self._rabbit = BROKERS[notes.shape.broker](folder.path / BROKER, notes.broker_port)
         self._database = DATABASES[notes.shape.database](folder.path / DATABASE, notes.database_port)
         if isinstance(self._database, MariaDB):
@@ -51,7 +56,8 @@ class Backing:
     def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
         """A virtual host for each name, with a user and a password of its own; their URLs by name."""
         logins = [(name, name, secrets.token_hex(16)) for name in names]
-        return dict(zip((name for name, _, _ in logins), self._rabbit.create_vhosts(logins), strict=True))
+        urls = [_with_query(url, self._bus_query) for url in self._rabbit.create_vhosts(logins)]
+        return dict(zip((name for name, _, _ in logins), urls, strict=True))
 
     def make_agents(self, bus: str, hosts: Sequence[str]) -> Mapping[str, str]:
         """A broker user for each host, with what its agent may do on the cell's bus and no more; the agents' URLs by host."""
@@ -90,6 +96,12 @@ def runs(server: Server | Cluster) -> bool:
     except OSError:
         return False
     return True
+
+
+def _with_query(url: str, query: str) -> str:
+    if not query:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{query}"
 
 
 def _start(server: Server | Cluster) -> Server | Cluster:

@@ -26,7 +26,7 @@ from oslo_config import cfg
 from cells import opts as cells_opts
 from compute import opts as compute_opts
 from compute.heartbeats import Heartbeats
-from compute.main import ComputeService, make_reporter
+from compute.main import VERSION, ComputeService, make_reporter
 from compute.process import CLEANUP_TIME_S
 from compute.rounds import AgentThreads
 from conductor import opts as conductor_opts
@@ -55,7 +55,7 @@ class CellAgents:
         settings = compute_opts.settings(conf)
         self._bus = Bus(conf.transport_url, name=f"cell of {hosts[0]}")
         self._reporter = make_reporter(settings, self._bus)
-        self._heartbeats = Heartbeats(self._bus, settings.report_interval)
+        self._heartbeats = Heartbeats(self._bus, settings.report_interval, VERSION)
         self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEANUP_TIME_S))
         self._settings = [msgspec.structs.replace(settings, host=host) for host in hosts]
         self._threads = threads

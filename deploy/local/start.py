@@ -20,6 +20,8 @@ from objects import errors
 START_TIMEOUT_S = 120.0
 """Seconds that the processes may take until they serve and all hosts are known."""
 POLL_INTERVAL_S = 0.2
+POLL_PAUSE_RATIO = 4.0
+"""A pause between two looks is at least so many times as long as a look, which takes a second where there are many cells."""
 
 
 class Failed(errors.SuperconductorError):
@@ -103,11 +105,12 @@ class Start:
                     raise Failed(f"{text}\n{one.last_words()}")
             waiting = [one for one in waiting if not one.ready]
             # What is known of hosts is asked once all are ready: it costs those a part of their time who still have to start.
+            asked = time.monotonic()
             if not waiting and known():
                 return
             if time.monotonic() > give_up:
                 self._give_up(waiting)
-            time.sleep(POLL_INTERVAL_S)
+            time.sleep(max(POLL_INTERVAL_S, POLL_PAUSE_RATIO * (time.monotonic() - asked)))
 
     def _give_up(self, waiting: Sequence[Started]) -> None:
         if not waiting:

@@ -283,6 +283,8 @@ QUESTIONS = (
     "scheduler.dry_run",
 )
 """They change no row, and who asks is told if there is no answer: ``test_api_console.py``, ``test_api_dry_run.py`` and so on."""
+OF_SHARED_PROCESSES = ("cell-conductor.report_states",)
+"""Heartbeats of agents that share a process. The next one says the same: ``test_heartbeats_together.py``."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 
@@ -305,7 +307,7 @@ def world() -> Iterator[SteppedWorld]:
 
 
 def test_every_message_has_a_case() -> None:
-    assert set(messages()) == {*CASES, *QUESTIONS}
+    assert set(messages()) == {*CASES, *QUESTIONS, *OF_SHARED_PROCESSES}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -96,6 +96,13 @@ class MemoryCell:
         self.heartbeats[host] += 1
         self.stopping[host] = stopping
 
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
+    ) -> None:
+        self.messages["report_states"] += 1
+        for host in hosts:
+            self.report_state(context, host, binary, version, stopping)
+
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         assert (binary, uptime >= 0.0) == ("superconductor-compute", True)
         if self.refusal:

@@ -38,6 +38,7 @@ CALLS: dict[str, Callable[[Border], object]] = {
     "update_resource_stats": lambda border: border.update_resource_stats(CONTEXT, node("h1")),
     "report_state": lambda border: border.report_state(CONTEXT, "h1", AGENT_BINARY, 1),
     "stopping": lambda border: border.report_state(CONTEXT, "h1", AGENT_BINARY, 1, stopping=True),
+    "report_states": lambda border: border.report_states(CONTEXT, ["h1"], AGENT_BINARY, 1),
     "introduce": lambda border: border.introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0),
     "unknown_guests": lambda border: border.unknown_guests(CONTEXT, "h1", [STRAY]),
 }

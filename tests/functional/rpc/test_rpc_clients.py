@@ -112,6 +112,11 @@ class Recorder:
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         self.calls.append(("report_state", context, host, binary, version, stopping))
 
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
+    ) -> None:
+        self.calls.append(("report_states", context, *hosts, binary, version, stopping))
+
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         self.calls.append(("introduce", context, host, binary, about, uptime))
 
@@ -320,7 +325,8 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
     client.update_resource_stats(CONTEXT, NODE)
     client.report_state(CONTEXT, "h1", "superconductor-compute", 3)
     client.report_state(CONTEXT, "h1", "superconductor-compute", 3, stopping=True)
-    assert wait_until(lambda: len(endpoint.calls) == 5, PATIENCE)
+    client.report_states(CONTEXT, ["h1", "h2"], "superconductor-compute", 3)
+    assert wait_until(lambda: len(endpoint.calls) == 6, PATIENCE)
     about = About(release="1.2", messages="1.0", pid=7)
     client.introduce(CONTEXT, "h1", "superconductor-compute", about, 1.5)
     client.unknown_guests(CONTEXT, "h1", [UNKNOWN])
@@ -334,6 +340,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
         ("update_resource_stats", CONTEXT, NODE),
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, False),
         ("report_state", CONTEXT, "h1", "superconductor-compute", 3, True),
+        ("report_states", CONTEXT, "h1", "h2", "superconductor-compute", 3, False),
         ("introduce", CONTEXT, "h1", "superconductor-compute", about, 1.5),
         ("unknown_guests", CONTEXT, "h1", UNKNOWN),
     ]

@@ -1,0 +1,265 @@
+"""What a region of many cells costs while it is idle, and how it boots: on RabbitMQ and MariaDB, many agents in each process.
+
+    python bench/many_cells.py                            2, 10 and 100 cells of 100 hosts; 10,000 servers in the largest
+    python bench/many_cells.py --cells 10 --servers 1000  other sizes; --cells may be repeated
+    python bench/many_cells.py --smoke                    2 cells of 3 hosts, once; figures not to be quoted
+
+The region is one of deploy.local with servers of its own (``--agents-per-process``). Heartbeats, sweeps and audits come as often as
+they do by default. One broker and one database server hold all cells. Each size is idle first. In the last one, then:
+
+- single boots by the clock, without and with a cell that is frozen: SIGSTOP to its conductor, and to the process of its agents if
+  that has no other cell's. Latencies are those of servers in the other cells.
+- ``--servers`` asked for in one moment in multi-creates of 100, while a super conductor's worker and a cell conductor are killed.
+
+CPU time is of all processes and both servers. Statements are counted by the database server, for each database by its user, without
+BEGIN, COMMIT, ROLLBACK and SET. Latencies are from accept to ACTIVE, as recorded by the API level.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import msgspec
+from rich.console import Console
+
+from bench._counters import Memory, Meter, less
+from bench._place import Client, place, serve
+from ci.stages import ACCEPT
+from deploy.local.processes import environment
+from deploy.local.region import Region
+from deploy.local.shape import AGENTS, CONDUCTORS, Shape
+from deploy.servers import Unavailable
+from objects.base import Object
+
+BATCH = 100
+"""Servers of a multi-create."""
+CLIENT_THREADS = 8
+SETTLE_S = 5.0
+ACTIVE_TIMEOUT_S = 1800.0
+
+
+class IdleCost(Object, frozen=True, kw_only=True):
+    """Per second: statements of the API level and of the cells, CPU ms by role. ``memory``: by role. ``load``: of the machine."""
+
+    cells: int
+    hosts: int
+    api_statements: float
+    cell_statements: float
+    cpu: dict[str, float]
+    memory: dict[str, Memory]
+    load: float
+
+    @property
+    def cores(self) -> float:
+        return sum(self.cpu.values()) / 1000
+
+
+class Latencies(Object, frozen=True, kw_only=True):
+    """Of ``boots`` servers: per second from the first accept to the last ACTIVE, and ms from accept to ACTIVE.
+
+    ``quartiles``: the p99 of each quarter of the servers, in the order in which they were accepted.
+    """
+
+    boots: int
+    rate: float
+    p50: float
+    p99: float
+    quartiles: tuple[float, ...]
+
+
+class ManyCells:
+    """The measurements of one region."""
+
+    def __init__(self, region: Region, meter: Meter, console: Console) -> None:
+        self._region = region
+        self._meter = meter
+        self._console = console
+        self._client = Client(region)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def idle(self, seconds: float) -> IdleCost:
+        """Let what the start or a load has set off come to its end, then count."""
+        time.sleep(SETTLE_S)
+        before, cpu, begun = self._meter.statements(), self._meter.cpu(), time.monotonic()
+        time.sleep(seconds)  # what is counted meanwhile runs by the clock
+        cpu_after, after = self._meter.cpu(), self._meter.statements()
+        taken = time.monotonic() - begun
+        counted = {user: n / taken for user, n in less(after, before).items()}
+        api = sum(n for user, n in counted.items() if user == "api")
+        shape = self._region.notes.shape
+        found = IdleCost(
+            cells=shape.cells,
+            hosts=shape.cells * shape.agents,
+            api_statements=api,
+            cell_statements=sum(counted.values()) - api,
+            cpu={role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()},
+            memory=self._meter.memory(),
+            load=os.getloadavg()[0],
+        )
+        self.say(
+            f"{found.cells} cells, {found.hosts} hosts, idle: {found.cores:.3f} of a core (load of the machine {found.load:.1f})"
+        )
+        self.say(f"  statements per second: {found.api_statements:.1f} of the API level, {found.cell_statements:.1f} of the cells")
+        for role, used in sorted(found.cpu.items(), key=lambda entry: -entry[1]):
+            memory = found.memory[role]
+            self.say(f"  {role:16} {used:8.1f} ms/s {memory.processes:4} processes {memory.own:7.0f} MiB PSS")
+        return found
+
+    def paced(self, name: str, count: int, rate: float, frozen: str | None = None) -> Latencies:
+        """Single boots by the clock; those that land in the cell ``frozen`` do not count."""
+        with ThreadPoolExecutor(4 * CLIENT_THREADS) as pool, self._frozen(frozen):
+            begun = time.monotonic()
+            for number in range(count):
+                time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
+                pool.submit(self._client.post, f"{name}{number}-")
+            pool.shutdown()
+            self._wait(name, count, frozen)
+            found = self._latencies(name, frozen)
+        self._wait(name, count, None)  # those of the frozen cell go on
+        self.say(f"{count} single boots, {rate:g} per second{f', {frozen} frozen' if frozen else ''}: {_told(found)}")
+        return found
+
+    def flood(self, name: str, servers: int, batch: int) -> Latencies:
+        """Multi-creates in one moment. A worker of a super conductor and a cell conductor are killed when a quarter is ACTIVE."""
+        with ThreadPoolExecutor(CLIENT_THREADS) as pool:
+            posts = [pool.submit(self._client.post, f"{name}{number}-", batch) for number in range(servers // batch)]
+            for post in posts:
+                post.result()
+        self._wait(name, servers // 4, None)
+        killed = [self._pids("super-conductor-1")[1], self._pids(CONDUCTORS)[1]]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        self._wait(name, servers, None)
+        found = self._latencies(name, None)
+        self.say(f"{servers} servers in one moment, a super conductor and a cell conductor killed: {_told(found)}")
+        return found
+
+    def _pids(self, member: str) -> list[int]:
+        """The master first, then what it has forked, in order while none was killed."""
+        return self._region.table.alive()[member]
+
+    @contextlib.contextmanager
+    def _frozen(self, cell: str | None) -> Iterator[None]:
+        if cell is None:
+            yield
+            return
+        shape = self._region.notes.shape
+        number = shape.cell_names().index(cell)
+        pids = [self._pids(CONDUCTORS)[1 + number]]
+        crowds = [{host.cell for host in crowd} for crowd in shape.crowds()]
+        pids += [self._pids(AGENTS)[1 + n] for n, cells in enumerate(crowds) if cells == {cell}]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def _wait(self, name: str, count: int, but_for: str | None) -> None:
+        """Until so many servers whose name begins so are ACTIVE or in the cell ``but_for``. Fails at once if one is in ERROR."""
+        give_up = time.monotonic() + ACTIVE_TIMEOUT_S
+        query = """SELECT SUM(m.state = 'active' OR c.name = %s), SUM(m.state = 'error')
+            FROM api.instance_mappings m LEFT JOIN api.cell_mappings c ON c.uuid = m.cell_uuid WHERE m.name LIKE %s"""
+        while True:
+            ((done, failed),) = self._meter.ask(query, but_for or "", f"{name}%")
+            assert not failed, f"{name}: {failed} are in ERROR"
+            if int(done or 0) >= count:
+                return
+            assert time.monotonic() < give_up, f"{name}: {done} of {count} after {ACTIVE_TIMEOUT_S:g} s"
+            time.sleep(0.5)
+
+    def _latencies(self, name: str, but_for: str | None) -> Latencies:
+        query = """SELECT m.created_at, m.launched_at FROM api.instance_mappings m
+            LEFT JOIN api.cell_mappings c ON c.uuid = m.cell_uuid
+            WHERE m.name LIKE %s AND m.state = 'active' AND COALESCE(c.name, '') <> %s ORDER BY m.created_at"""
+        times = self._meter.ask(query, f"{name}%", but_for or "")
+        waited = [1000 * (active - accepted) for accepted, active in times]
+        size = max(1, len(waited) // 4)
+        return Latencies(
+            boots=len(waited),
+            rate=len(waited) / (max(active for _, active in times) - min(accepted for accepted, _ in times)),
+            p50=_quantile(waited, 0.5),
+            p99=_quantile(waited, 0.99),
+            quartiles=tuple(_quantile(waited[start : start + size], 0.99) for start in range(0, 4 * size, size)),
+        )
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def _told(found: Latencies) -> str:
+    quartiles = ", ".join(f"{each:.0f}" for each in found.quartiles)
+    return (
+        f"{found.boots} ACTIVE, {found.rate:.0f} per second, accept to ACTIVE p50 {found.p50:.0f} ms, p99 {found.p99:.0f} ms"
+        f" (by quarter of submission {quartiles})"
+    )
+
+
+def measure(shape: Shape, console: Console, *, seconds: float, loads: bool, servers: int, singles: int, rate: float) -> object:
+    """Start a region, measure it, stop it."""
+    begun = time.monotonic()
+    with place(shape) as region:
+        meter = Meter(region, messages=False)
+        try:
+            serve(region, patience=1800.0)
+            console.print(f"{shape.cells} cells serve after {time.monotonic() - begun:.0f} s", markup=False, highlight=False)
+            cells = ManyCells(region, meter, console)
+            idle = cells.idle(seconds)
+            if not loads:
+                return [idle]
+            found = [idle, cells.paced("warm", max(4, singles // 10), rate), cells.paced("all", singles, rate)]
+            found.append(cells.paced("frozen", singles, rate, frozen=shape.cell_names()[-1]))
+            found.append(cells.flood("flood", servers, min(BATCH, max(1, servers // 8))))
+            return found
+        finally:
+            meter.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+    parser.add_argument("--cells", type=int, action="append", metavar="N", help="may be repeated (default: 2, 10 and 100)")
+    parser.add_argument("--hosts", type=int, default=100, metavar="N", help="in each cell (default: %(default)s)")
+    parser.add_argument("--servers", type=int, default=10_000, metavar="N", help="asked for in one moment (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of idleness (default: %(default)g)")
+    parser.add_argument("--rate", type=float, default=10.0, help="single boots per second (default: %(default)g)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
+    told = parser.parse_args()
+    console = Console(width=200)
+    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+        del os.environ[name]
+    sizes, hosts = told.cells or [2, 10, 100], told.hosts
+    seconds, servers, singles = told.seconds, told.servers, int(30 * told.rate)
+    if told.smoke:
+        sizes, hosts, seconds, servers, singles = [2], 3, 1.0, 16, 8
+    found = []
+    try:
+        for cells in sizes:
+            shape = Shape(cells=cells, agents=hosts, agents_per_process=max(hosts, hosts * cells // 10), conductors=1, apis=1)
+            loads = cells == sizes[-1]
+            found.append(measure(shape, console, seconds=seconds, loads=loads, servers=servers, singles=singles, rate=told.rate))
+    except Unavailable as error:
+        console.print(f"No region can be had here: {error}", markup=False)
+        return 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    if told.json:
+        told.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
