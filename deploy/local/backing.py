@@ -32,6 +32,8 @@ after a minute, and heartbeats are four times as rare as by default. A broker th
 CONNECTIONS_PER_CELL = 40
 """Of the database server: what a cell's conductor, and the API level's processes, may open for a cell."""
 
+TABLES_PER_CELL = 200
+
 
 class Backing:
     """Both servers of a region, their data in its folder. ``deploy.servers.Unavailable`` says why one cannot be had."""
@@ -43,6 +45,7 @@ class Backing:
         self._database = DATABASES[notes.shape.database](folder.path / DATABASE, notes.database_port)
         if isinstance(self._database, MariaDB):
             self._database.connections = max(self._database.connections, CONNECTIONS_PER_CELL * notes.shape.cells)
+            self._database.tables = max(self._database.tables, TABLES_PER_CELL * notes.shape.cells)
         self.servers: tuple[Server | Cluster, ...] = (self._rabbit, self._database)
 
     def start(self, say: Callable[[str], None]) -> None:

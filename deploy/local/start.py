@@ -85,9 +85,12 @@ class Start:
         newcomers = HostDiscovery(self._folder.database_url("api"), hosts, commands)
         database = Database(self._folder.database_url("api"), name="api")
         try:
-            started = [self._table.start(member) for member in missing]
+            forked = [member for member in missing if member.forks]
+            # One command after the other: while hundreds of processes start, those who ask them would only time out.
+            for member in forked:
+                self._wait([self._table.start(member)], lambda: True)
             self._wait(
-                started,
+                [self._table.start(member) for member in missing if not member.forks],
                 lambda: not newcomers.look() and hosts <= {node.host for node in database.read(snapshot.usage)},
             )
         finally:
