@@ -58,6 +58,21 @@ _READ = (
     .limit(sa.bindparam("limit"))
 )
 
+_NO_EVENT = [sa.type_coerce(sa.null(), column.type).label(column.name) for column in feed.c]
+_NO_HEAD = [
+    sa.type_coerce(sa.null(), feed_head.c[name].type).label(label) for name, label in (("sequence", "head"), ("trimmed", "trimmed"))
+]
+_READ_APART = sa.union_all(
+    sa.select(feed_head.c.sequence.label("head"), feed_head.c.trimmed, *_NO_EVENT).where(feed_head.c.id == 1),
+    sa.select(*_NO_HEAD, feed)
+    .where(feed.c.sequence > sa.bindparam("after"))
+    .order_by(feed.c.sequence)
+    .limit(sa.bindparam("limit")),
+)
+"""The same for MariaDB, with the head in a row of its own. It would sort a join in a temporary table, even if there is no event. As
+events have texts, that table would be on disk.
+"""
+
 
 def append(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
     """Write events in the transaction of their changes. Call it last: it locks the head row until the commit.
@@ -84,10 +99,12 @@ def _values(event: NewEvent, now: float) -> dict[str, Any]:
 
 def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
     """At most ``limit`` events numbered above ``after``, in one statement."""
-    rows = tx.execute(_READ, {"after": after, "limit": limit}).all()
-    if not rows:
+    statement = _READ_APART if tx.dialect.name in ("mysql", "mariadb") else _READ
+    rows = tx.execute(statement, {"after": after, "limit": limit}).all()
+    bounds = next((r for r in rows if r.head is not None), None)
+    if bounds is None:
         return FeedPage(events=(), head=0, trimmed=False)
-    found = [r for r in rows if r.sequence is not None]
+    found = sorted((r for r in rows if r.sequence is not None), key=lambda r: r.sequence)
     events = tuple(
         FeedEvent(sequence=r.sequence, kind=_KINDS[r.kind], key=r.key, version=r.version, payload=r.payload)
         for r in found
@@ -97,7 +114,7 @@ def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
         unknown = sorted({str(r.kind)[:40] for r in found if r.kind not in _KINDS})
         LOG.warning("skipped %d events of a feed, because their kinds %s are unknown", len(found) - len(events), unknown)
     last = found[-1].sequence if found else 0
-    return FeedPage(events=events, head=rows[0].head, trimmed=rows[0].trimmed > after, last=last, count=len(found))
+    return FeedPage(events=events, head=bounds.head, trimmed=bounds.trimmed > after, last=last, count=len(found))
 
 
 class Lag(Object, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ from deploy.local.shape import AGENTS, CONDUCTORS, Role, Shape
 from objects.base import Object
 
 TEMPLATES = Path(__file__).parent / "etc"
+CELL_TIMEOUT_S, CROWDED_CELL_TIMEOUT_S = 5.0, 60.0
+"""Seconds that a cell may take. With many cells on one machine, one that is only busy must not be asked again and again."""
 SHORT_SPAWN_DELAY_S = (0.05, 0.2)
 """Seconds that a spawn takes on a simulated host, at least and at most, where it is not the demo's."""
 
@@ -29,7 +31,8 @@ class Access(Object, frozen=True, kw_only=True):
 
 def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     """The files of the API level."""
-    words = {"folder": folder.path, "images": folder.images, "serial_url": notes.serial_url()}
+    timeout = CROWDED_CELL_TIMEOUT_S if notes.shape.is_crowded else CELL_TIMEOUT_S
+    words = {"cell_timeout": f"{timeout:g}", "folder": folder.path, "images": folder.images, "serial_url": notes.serial_url()}
     _write(folder, "api.conf", "api.conf", words | _words(access))
     for number, port in enumerate(notes.api_ports, start=1):
         name = f"api-{number}"

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from cells.cell import Cell
 from cells.feed import FeedReader
 from db.cell import feed
+from db.sql.connection import CellTransaction
 from objects import errors
 from objects.feed import EventKind
 from tests.support.cell_databases import Cells
@@ -86,3 +88,25 @@ def test_an_unreachable_cell_raises_and_moves_nothing(tmp_path: Path) -> None:
         with pytest.raises(errors.CellUnavailable):
             reader.read()
         assert reader.cursor == 7
+
+
+def test_reading_makes_no_temporary_table_on_a_server_that_counts_them(cell: Cell, request: pytest.FixtureRequest) -> None:
+    """MariaDB puts one with texts on disk. Readers ask all the time, mostly for nothing."""
+
+    def made(tx: CellTransaction) -> int:
+        if tx.dialect.name not in ("mysql", "mariadb"):
+            return 0
+        return int(tx.execute(sa.text("SHOW SESSION STATUS LIKE 'Created_tmp_tables'")).one()[1])
+
+    def read(tx: CellTransaction, after: int) -> int:
+        before = made(tx)
+        feed.read(tx, after, 100)
+        return made(tx) - before
+
+    def look(tx: CellTransaction) -> int:
+        before = made(tx)
+        return made(tx) - before
+
+    cost_of_looking = cell.read(look)
+    _happen(cell, "a", "b")
+    assert [cell.read(read, after) for after in (0, 2)] == [cost_of_looking] * 2
