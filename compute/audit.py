@@ -171,6 +171,11 @@ class GuestAudit:
         self._agreed: tuple[Mapping[str, tuple[Phase, Guest | None]], Sequence[Guest]] | None = None
         """The entries and guests of the latest comparison, if it found nothing to do."""
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the latest comparison found nothing to do."""
+        return self._agreed is not None
+
     def is_settled(self) -> bool:
         """Whether the latest comparison found nothing to do, and nothing has changed on this host since. Asks the driver only."""
         if self._agreed is None or self._guests.unaccounted():

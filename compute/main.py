@@ -308,7 +308,7 @@ class ComputeService:
             return
         self._audit.run()
         self._audits_left = PERIODS_OF_SETTLED - 1
-        if not self._audit.is_settled():
+        if not self._audit.found_nothing:
             self._rounds.wake()  # for what it may have begun
 
     def _nodes(self) -> list[ComputeNode]:
