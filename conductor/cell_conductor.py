@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from cells import releases
-from conductor.heartbeats import Heartbeats
+from conductor.gathered_beats import GatheredBeats
 from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
@@ -76,7 +76,7 @@ class CellConductor:
         vault: Vault | None = None,
         limits: HostLimits | None = None,
         *,
-        heartbeats: Heartbeats | None = None,
+        heartbeats: GatheredBeats | None = None,
         heard: Callable[[], None] = lambda: None,
     ) -> None:
         """``limits``: the most that a host may offer; None: no limits. ``heartbeats``: gathers those that can wait; None: none can.

@@ -22,8 +22,8 @@ from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
+from conductor.gathered_beats import GatheredBeats
 from conductor.guest_reader import GuestReader
-from conductor.heartbeats import Heartbeats
 from conductor.lookout import Lookout
 from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
@@ -245,7 +245,7 @@ class CellConductorService:
         self._bus = bus
         self._settings = settings
         pace = Pace(settings.sweep_interval, settings.idle_interval)
-        self._heartbeats = Heartbeats(cell_database, heartbeat_pace) if heartbeat_pace else None
+        self._heartbeats = GatheredBeats(cell_database, heartbeat_pace) if heartbeat_pace else None
         self._endpoint = CellConductor(
             cell_database, sender, vault, settings.host_limits, heartbeats=self._heartbeats, heard=pace.hurry
         )

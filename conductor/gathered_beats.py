@@ -13,7 +13,7 @@ HEARTBEATS_LIMIT = 500
 """Heartbeats written with one statement."""
 
 
-class Heartbeats:
+class GatheredBeats:
     """Heartbeats are written in rounds, ``pace`` seconds apart. Those of a host that stops must not wait: do not add them."""
 
     def __init__(self, database: CellDatabase, pace: float) -> None:
