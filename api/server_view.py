@@ -202,7 +202,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
             "launch_index": server.launch_index,
             "kernel_id": "",
             "ramdisk_id": "",
-            "root_device_name": None,
+            "root_device_name": "",  # on the host; gophercloud fails at null
             "user_data": None,  # a secret: never shown, and deleted once the server is built
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}

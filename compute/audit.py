@@ -185,7 +185,9 @@ class GuestAudit:
     def run(self) -> None:
         """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
         holdings = self._client.holdings(self._context, self._guests.host)
+        before = self._guests.unaccounted()
         self._guests.on_record({holding.instance_uuid: holding for holding in holdings})
+        has_regained = self._guests.unaccounted() != before  # records that were lost; the stats count those
         entries = self._guests.snapshot()
         guests = self._driver.guests()
         self._agent.found([guest for guest in guests if guest.uuid not in entries])
@@ -203,7 +205,7 @@ class GuestAudit:
         self._undecided = powers.undecided
         agrees = findings == Findings() and powers == PowerFindings() and all(guest.uuid in entries for guest in guests)
         idle = all(phase is Phase.RUNNING for phase, _ in entries.values())
-        self._agreed = (entries, guests) if agrees and idle else None
+        self._agreed = (entries, guests) if agrees and idle and not has_regained else None
 
     def _say_missing(self, missing: frozenset[str]) -> None:
         """Log a missing guest when it is missing for the second time in a row: at first, its delete may be under way."""

@@ -331,7 +331,8 @@ def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:
         assert (outcome.status, outcome.err) == (1, "")
         for part in ("Servers on them: 3, of which 0 fit elsewhere", "web-1", "Servers that fit nowhere else", "none fits"):
             assert part in outcome.out, part
-        assert "--after-losing: 'rack' is not one of zone, host, cell" in operator.refused("capacity 1 --after-losing rack r1")
+        assert "rack 'r1' could not be found" in operator.refused("capacity 1 --after-losing rack r1")
+        assert "--after-losing: 'row' is not one of zone, rack, host, cell" in operator.refused("capacity 1 --after-losing row r1")
 
 
 def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
