@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from objects import errors
+from service import health
 from service.periodic import Every, Periodic, wait_until
 
 PATIENCE = 20.0
@@ -185,3 +186,16 @@ def test_a_slow_job_can_wait_for_its_first_run(started: list[Periodic]) -> None:
     assert not work.begun.acquire(timeout=0.1)
     periodic.wake()
     work.wait(1)
+
+
+def test_a_round_that_does_not_end_is_told_and_one_that_has_ended_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health.BOARD, "stuck", 0.2)
+    goes_on = threading.Event()
+    periodic = Periodic("stuck", 0.01, lambda: not goes_on.wait(PATIENCE)).start()
+    try:
+        assert wait_until(lambda: "its round has not ended for" in periodic.trouble(), PATIENCE)
+        goes_on.set()
+        assert wait_until(lambda: periodic.trouble() == "", PATIENCE)
+    finally:
+        goes_on.set()
+        periodic.stop()
