@@ -59,8 +59,8 @@ SERVER = socket.gethostname()
 TIDY_INTERVAL_S = 3600.0
 OPERATE_PACE_S = 0.02
 """Minimum seconds between two rounds of operations that cells have told of."""
-IDLE_MARKS_FACTOR = 12
-"""While there are no requests, marks rise so many times less often: a restore then loses nothing that a mark could show."""
+IDLE_MARKS_FACTOR = 3
+"""While there are no requests, marks rise once in so many ``idle_interval``: a restore then loses nothing that one could show."""
 PAUSE_ROUNDS = 4
 """Rounds for which a super conductor leaves a cell's feed to another one."""
 
@@ -112,7 +112,7 @@ class SuperConductorService:
             resend_age=settings.resend_age,
             busy=self._hurry_followers,
         )
-        marks = Pace(incarnation.MARK_INTERVAL_S, IDLE_MARKS_FACTOR * incarnation.MARK_INTERVAL_S)
+        marks = Pace(incarnation.MARK_INTERVAL_S, IDLE_MARKS_FACTOR * settings.idle_interval)
 
         def heard() -> None:
             lookout.pace.hurry()

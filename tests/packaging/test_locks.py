@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+CHECKOUT = Path(os.environ.get("SUPERCONDUCTOR_CHECKOUT", Path(__file__).parents[2]))
 LOCKS = {
     "db/api/addresses.py": 4,
     "db/api/adoption.py": 1,
@@ -42,11 +43,11 @@ DECISION = "docs/decisions/0039-galera-compares-writes-only.md"
 
 
 def test_each_row_lock_is_known_to_hold_on_two_nodes() -> None:
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "db").rglob("*.py"))}
+    texts = {str(path.relative_to(CHECKOUT)): path.read_text() for path in sorted((CHECKOUT / "db").rglob("*.py"))}
     found = {name: count for name, text in texts.items() if (count := len(re.findall(r"with_for_update\(", text)))}
     assert found == LOCKS, f"does a side of the new guard leave the locked row as it is? Read {DECISION}, and bring both up to date"
 
 
 @pytest.mark.parametrize("folder", ["api", "cells", "cli", "compute", "conductor", "scheduler", "service"])
 def test_rows_are_locked_in_the_database_code_only(folder: str) -> None:
-    assert [path for path in Path(ROOT, folder).rglob("*.py") if "for_update" in path.read_text()] == []
+    assert [path for path in Path(CHECKOUT, folder).rglob("*.py") if "for_update" in path.read_text()] == []
