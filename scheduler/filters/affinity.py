@@ -85,7 +85,7 @@ class ServerGroupRackFilter(Filter):
         return passed
 
     def named(self, table: HostTable, request: Request) -> Named | None:
-        passed = self.passes(Hosts(table, request), request)
+        passed = self.passes(Hosts(table, request), request) if request.spec.keeps_to_racks else None
         return None if passed is None else Named(np.flatnonzero(~passed), pass_alone=False)
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
