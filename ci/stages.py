@@ -286,9 +286,9 @@ def clients() -> None:
 
 
 def bench_smoke() -> None:
-    """Run every benchmark for a moment, two at a time: not for their figures, but to see that they still work."""
+    """Run every benchmark for a moment, three at a time: not for their figures, but to see that they still work."""
     paths = sorted(ROOT.glob("bench/[!_]*.py"))
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         runs = list(pool.map(run_aside, [(sys.executable, path, "--smoke") for path in paths]))
     if failed := [path.name for path, status in zip(paths, runs, strict=True) if status]:
         raise StageFailed(", ".join(failed))
