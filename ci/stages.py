@@ -45,7 +45,7 @@ unsteady: list[str] = []
 SERVED = ("functional", "install", "matrix")
 """Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
 
-WITH_GUESTS = ("libvirt", "chaos-libvirt")
+WITH_GUESTS = ("libvirt", "bench-smoke", "chaos-libvirt")
 """Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
 
 FIRST_OLDER = "7985ae066220ea1f1cea8f757c907399d8465dd7"
