@@ -25,8 +25,10 @@ class StallWatch:
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
         self.stalls: list[tuple[float, float]] = []
         """Begin and end of each, in seconds since the epoch."""
+        self._began = 0.0
 
     def start(self) -> None:
+        self._began = time.time()
         self._thread.start()
 
     def stop(self) -> None:
@@ -36,7 +38,7 @@ class StallWatch:
 
     def _run(self) -> None:
         with self._path.open("wb", buffering=0) as file:
-            began = time.time()
+            began = self._began
             while not self._stopped.wait(PAUSE_S):
                 file.seek(0)
                 file.write(bytes(4096))
