@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S, Violation
+from chaos.watcher import Watcher
 from chaos.weather import Weather
 from cli.demo.evidence import Evidence
 from cli.demo.hosts import HostFindings
@@ -27,26 +27,17 @@ class Double(Object, frozen=True, kw_only=True):
     at: float
 
 
-class GuestWatch:
+class GuestWatch(Watcher):
     """Looks at the guests and disks of all hosts again and again, from ``start`` to ``stop``."""
 
     def __init__(self, hosts: HostFindings) -> None:
+        super().__init__("guest watch", WATCH_INTERVAL_S)
         self._hosts = hosts
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="guest watch", daemon=True)
         self._running: Mapping[str, frozenset[tuple[str, str]]] = {}
         self.writes: dict[tuple[str, str | None], int] = {}
         """The most writes that were ever seen on the disk of a body that was made from an image."""
         self.doubles: dict[str, Double] = {}
         """The first of each server."""
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def look(self) -> None:
         """Look once. Two guests that run in this look and ran in the one before it have run at the same moment."""
@@ -81,10 +72,6 @@ class GuestWatch:
             most = max(self.writes.get((body, disk.image_id), 0) for body in came_from)
             if most > disk.writes:
                 yield Violation(what=f"{server.uuid}: {most} writes were on its disk, {disk.writes} are left: {came_from}")
-
-    def _run(self) -> None:
-        while not self._stopped.wait(WATCH_INTERVAL_S):
-            self.look()
 
     def _read_running(self) -> dict[str, frozenset[tuple[str, str]]]:
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
+
+from chaos.watcher import Watcher
 
 PAUSE_S = 0.5
 STALL_S = 2.0
@@ -16,39 +17,29 @@ STARVED = 10.0
 """...and how many times as long that takes on a machine on which nothing is answered in time."""
 
 
-class StallWatch:
-    """Writes a page to the disk and works a little, again and again, from ``start`` to ``stop``, and notes when that takes long."""
+class StallWatch(Watcher):
+    """Writes a page to the disk and works a little, and notes when that takes long, or the time until the next look does."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__("stalls", PAUSE_S)
         self._path = folder / "stalls"
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
+        self._looked = time.time()
         self.stalls: list[tuple[float, float]] = []
         """Begin and end of each, in seconds since the epoch."""
-        self._began = 0.0
 
     def start(self) -> None:
-        self._began = time.time()
-        self._thread.start()
+        self._looked = time.time()
+        super().start()
 
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
+    def look(self) -> None:
         with self._path.open("wb", buffering=0) as file:
-            began = self._began
-            while not self._stopped.wait(PAUSE_S):
-                file.seek(0)
-                file.write(bytes(4096))
-                os.fsync(file.fileno())
-                written = time.time()
-                worked = work()
-                ended = time.time()
-                if written - began > STALL_S + PAUSE_S or worked > STARVED * WORK_S:
-                    self.stalls.append((began, ended))
-                began = ended
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+        written = time.time()
+        worked = work()
+        began, self._looked = self._looked, time.time()
+        if written - began > STALL_S + PAUSE_S or worked > STARVED * WORK_S:
+            self.stalls.append((began, self._looked))
 
 
 def work() -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
 
 from chaos.judge import Violation
+from chaos.watcher import Watcher
 from deploy.local import health
 from deploy.local.folder import Notes
 from deploy.local.health import MemberHealth, State
@@ -16,23 +16,14 @@ WATCH_INTERVAL_S = 5.0
 """Seconds between two looks at all of them: a monitoring looks as often."""
 
 
-class Watch:
+class Watch(Watcher):
     """Asks every process again and again, from ``start`` to ``stop``."""
 
     def __init__(self, notes: Notes) -> None:
+        super().__init__("watch", WATCH_INTERVAL_S)
         self._notes = notes
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self.said: Counter[State] = Counter()
         """What was answered, one for each process and look."""
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def settled(self, patience: float) -> list[Violation]:
         """Wait ``patience`` seconds at most until every process says that it is well; those that do not."""
@@ -46,9 +37,8 @@ class Watch:
         wait_until(all_well, patience, pause=1.0)
         return unwell(found)
 
-    def _run(self) -> None:
-        while not self._stopped.wait(WATCH_INTERVAL_S):
-            self.said.update(told.state for told in health.look(self._notes).values())
+    def look(self) -> None:
+        self.said.update(told.state for told in health.look(self._notes).values())
 
 
 def unwell(found: Mapping[str, MemberHealth]) -> list[Violation]:
