@@ -43,7 +43,7 @@ class CellDelete(ActionLister):
 
         def delete(cell: str) -> None:
             if parsed_args.offline:
-                rows.extend(self._remove(cell, parsed_args.endpoint, dry_run=parsed_args.dry_run))
+                rows.extend(self._remove(cell, parsed_args.endpoint or self.deployment.endpoint, dry_run=parsed_args.dry_run))
             else:
                 administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
 
@@ -55,7 +55,7 @@ class CellDelete(ActionLister):
         rows = list(data)
         return super().produce_output(parsed_args, column_names, rows) if parsed_args.offline and (rows or not self.status) else 0
 
-    def _refuse_if_heard(self, mapping: CellMapping, endpoint: str | None) -> None:
+    def _refuse_if_heard(self, mapping: CellMapping, endpoint: str) -> None:
         """It may be the way from here that is cut. Where no API can be asked, there is no second opinion."""
         from cli.http import views
 
@@ -64,7 +64,7 @@ class CellDelete(ActionLister):
                 f"Cell {mapping.name!r} cannot be reached from here, but it answers the API: run this on the API's machine"
             )
 
-    def _remove(self, name: str, endpoint: str | None, *, dry_run: bool) -> Iterator[Row]:
+    def _remove(self, name: str, endpoint: str, *, dry_run: bool) -> Iterator[Row]:
         from cells import removal, template
         from db.api.claims import Ledger
 

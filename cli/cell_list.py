@@ -61,7 +61,7 @@ class CellList(AdminLister):
         found = ask(self.deployment, mappings, parsed_args.down_after)
         sick = {uuid for uuid, each in found.items() if not each.well}
         self.status = int(bool(sick))
-        since = _known_since(self.deployment.api_database, parsed_args.endpoint) if sick else {}
+        since = _known_since(self.deployment.api_database, parsed_args.endpoint or self.deployment.endpoint) if sick else {}
         rows: list[Row] = []
         for mapping in mappings:
             each = found[mapping.uuid]
@@ -145,7 +145,7 @@ def _milliseconds(answer: Answer) -> float | None:
     return None if answer.seconds is None else round(answer.seconds * 1000, 1)
 
 
-def _known_since(database: ApiDatabase, endpoint: str | None) -> dict[str, float]:
+def _known_since(database: ApiDatabase, endpoint: str) -> dict[str, float]:
     """By who asks for longer than this command: the conductors, who note it of databases, and the API, where that can be asked."""
     from cli.http import views
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cli import running
-from cli.endpoint import usual_endpoint
+from cli.endpoint import ENDPOINT, named_endpoint, usual_endpoint
 from objects import errors
 
 if TYPE_CHECKING:  # imported where they are used: a usage error or a help text should not wait for them
@@ -64,6 +64,13 @@ class Deployment:
             return None
         LOG.info("using the standalone at %s, with its state in %s", found.endpoint, found.state)
         return found.state
+
+    @property
+    def endpoint(self) -> str:
+        """Where the API is: by the environment, or else of the standalone in the named folder, or else by default."""
+        named = named_endpoint(self._environment)
+        found = running.find_in(self.named_state, self._environment) if named is None and self.named_state is not None else None
+        return named or (found.endpoint if found is not None else ENDPOINT)
 
     @property
     def _is_configured(self) -> bool:

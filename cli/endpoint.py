@@ -8,6 +8,11 @@ from collections.abc import Mapping
 ENDPOINT = "http://127.0.0.1:8774/v2.1"
 
 
+def named_endpoint(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The endpoint that the environment names; None if it names none."""
+    return environment.get("SUPERCONDUCTOR_ENDPOINT") or environment.get("OS_ENDPOINT") or None
+
+
 def usual_endpoint(environment: Mapping[str, str] = os.environ) -> str:
     """Where the API is, by the environment or by default."""
-    return environment.get("SUPERCONDUCTOR_ENDPOINT") or environment.get("OS_ENDPOINT") or ENDPOINT
+    return named_endpoint(environment) or ENDPOINT

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from cli import running
 from cli.base import Admin
 from cli.connection import FAILURES, ApiConnection, HttpAnswer, with_query
-from cli.endpoint import ENDPOINT, usual_endpoint
+from cli.endpoint import ENDPOINT
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
 
@@ -74,7 +75,7 @@ class ApiClient:
         except FAILURES as error:
             raise ApiUnreachable(
                 f"No API can be reached at {self.endpoint}: {_cause(error)}. "
-                "Start one with 'superconductor standalone', or name another with --endpoint."
+                f"Start one with 'superconductor standalone', or name another with --endpoint{_running_ones()}."
             ) from error
         if answer.status >= 300:
             raise _error(answer, f"{self.endpoint.removesuffix(self._base)}{target}")
@@ -133,13 +134,19 @@ class ApiUnreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
 
 
-def views(endpoint: str | None) -> dict[str, dict[str, Any]]:
-    """What the API sees of each cell, by uuid; nothing where it cannot be asked. None: the usual endpoint."""
+def views(endpoint: str) -> dict[str, dict[str, Any]]:
+    """What the API sees of each cell, by uuid; nothing where it cannot be asked."""
     try:
-        cells = ApiClient(endpoint or usual_endpoint()).get("superconductor/status")["status"]["cells"]
+        cells = ApiClient(endpoint).get("superconductor/status")["status"]["cells"]
     except errors.SuperconductorError:
         return {}
     return {cell["uuid"]: cell for cell in cells}
+
+
+def _running_ones() -> str:
+    """Which standalones of this user run, for a message; empty if none does."""
+    found = " and ".join(one.endpoint for one in running.find_all())
+    return f": yours run at {found}" if found else ""
 
 
 class HttpCommand(Admin):
@@ -147,8 +154,11 @@ class HttpCommand(Admin):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        text = f"where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT; default: {ENDPOINT})"
-        parser.add_argument("--endpoint", metavar="URL", default=usual_endpoint(), help=text)
+        text = (
+            "where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT;"
+            f" default: the standalone of --state, or {ENDPOINT})"
+        )
+        parser.add_argument("--endpoint", metavar="URL", default=self.deployment.endpoint, help=text)
         text = "project to ask for (environment: OS_PROJECT_ID; default: the API's own)"
         parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser

@@ -55,6 +55,11 @@ def find(endpoint: str, environment: Mapping[str, str] = os.environ) -> RunningS
     return None
 
 
+def find_in(state: Path, environment: Mapping[str, str] = os.environ) -> RunningStandalone | None:
+    """The one whose state folder this is; None if there is none, or if it is another user's."""
+    return next((found for found in find_all(environment) if found.state == state), None)
+
+
 def find_all(environment: Mapping[str, str] = os.environ) -> list[RunningStandalone]:
     """All that run, by port."""
     try:

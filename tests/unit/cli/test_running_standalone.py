@@ -69,3 +69,14 @@ def test_where_none_is_found_those_that_run_elsewhere_are_told(environment: dict
         deployment(environment).api_url  # noqa: B018 - reading it raises
     assert "--state DIR" in str(told.value)
     assert "yours run at http://127.0.0.1:9999/v2.1: name one in SUPERCONDUCTOR_ENDPOINT" in str(told.value)
+
+
+def test_the_api_is_that_of_the_named_folder_unless_the_environment_names_another(environment: dict[str, str]) -> None:
+    named = environment | {"SUPERCONDUCTOR_STATE": "/region"}
+    assert deployment(named).endpoint == ENDPOINT
+    with running.announced("http://127.0.0.1:9999/v2.1", Path("/region"), environment):
+        assert deployment(named).endpoint == "http://127.0.0.1:9999/v2.1"
+        assert deployment(environment, state="/region").endpoint == "http://127.0.0.1:9999/v2.1"
+        assert deployment(environment, state="/other").endpoint == ENDPOINT
+        assert deployment(environment).endpoint == ENDPOINT
+        assert deployment(named | {"OS_ENDPOINT": "http://elsewhere/v2.1"}).endpoint == "http://elsewhere/v2.1"
