@@ -32,6 +32,8 @@ ROOM = {"vcpus": 32, "memory_mb": 131072, "disk_gb": 2000}
 """Of every host."""
 FLAVORS = tuple(fleet.flavor(n, n * 2048, n * 20) for n in (1, 1, 2, 2, 4, 8))
 """Asked for by turns: small ones more often."""
+FILL_PAGE_SIZE = 20_000
+"""Hosts that one transaction fills."""
 INSERT_PAGE_SIZE = 5000
 """Rows of one INSERT."""
 
@@ -63,22 +65,35 @@ def open_database(url: str) -> Database:
 
 
 def fill(database: Database, share: float, seed: int = 7) -> int:
-    """Put claims of mixed flavors on every host until ``share`` of all vCPUs is taken, more on some hosts than on others."""
-    return database.write(_fill, share, random.Random(seed))
+    """Put claims of mixed flavors on every host until ``share`` of all vCPUs is taken, more on some hosts than on others.
+
+    Returns the number of claims. A transaction fills some hosts only: a million at once would exceed the time of a statement.
+    """
+    chance, made, last = random.Random(seed), 0, 0
+    while page := database.read(_hosts_after, last):
+        made += database.write(_fill, page, share, chance)
+        last = page[-1][0]
+    return made
 
 
-def _fill(tx: ApiTransaction, share: float, chance: random.Random) -> int:
+def _hosts_after(tx: ApiTransaction, last: int) -> list[tuple[int, int]]:
+    """IDs of inventories and their vCPUs, in order."""
+    query = sa.select(inventories.c.id, inventories.c.cap_vcpus).where(inventories.c.id > last).order_by(inventories.c.id)
+    return [(row.id, row.cap_vcpus) for row in tx.execute(query.limit(FILL_PAGE_SIZE))]
+
+
+def _fill(tx: ApiTransaction, hosts: Sequence[tuple[int, int]], share: float, chance: random.Random) -> int:
     rows: list[dict[str, Any]] = []
     usage: dict[int, UsageChange] = {}
-    for row in tx.execute(sa.select(inventories.c.id, inventories.c.cap_vcpus).order_by(inventories.c.id)):
-        left = round(row.cap_vcpus * _share(share, chance))
+    for inventory_id, vcpus in hosts:
+        left = round(vcpus * _share(share, chance))
         taken: Counter[str] = Counter()
         while left > 0:
             flavor = chance.choice([each for each in FLAVORS if each.vcpus <= left])
-            rows.append(_allocation(row.id, flavor, chance))
+            rows.append(_allocation(inventory_id, flavor, chance))
             left -= flavor.vcpus
             taken.update(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_gb=flavor.disk_gb, instances=1)
-        usage[row.id] = UsageChange(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
+        usage[inventory_id] = UsageChange(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
     for start in range(0, len(rows), INSERT_PAGE_SIZE):
         tx.execute(sa.insert(allocations), rows[start : start + INSERT_PAGE_SIZE])
     add_usage(tx, Stamp(0, 0), usage)
