@@ -102,9 +102,23 @@ class Finder:
         return sorted(every, key=lambda action: action.started_at)
 
     def _first_and_last(self, found: FoundServer) -> list[Action]:
-        """The create and the delete."""
-        if found.server.turn:
-            return self._of_moved(found)
+        """The create, as the first body of the server tells of it, and the delete."""
+        server, first = found.server, found
+        if server.turn:  # a move has given it another body since
+            body = self._database.read(mappings.of_bodies, [server.uuid])[0]
+            first = self._ask_cell(body, self._database.read(mappings.specs, [body.batch_id]).get(body.batch_id))
+        made = about(self._database.read(decisions.of_batch, first.server.batch_id), server.uuid)
+        started = self._started(first)
+        if server.deleted_at is not None or first is not found:  # a cell knows when a delete came, and deletes bodies left behind
+            started = [each for each in started if each.kind is not ActionKind.DELETE]
+        every = [told(each, first.server, first.row, made) for each in started]
+        if server.deleted_at is not None:
+            delete = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
+            every.append(told(delete, server, found.row))
+        return every
+
+    def _started(self, found: FoundServer) -> list[Started]:
+        """The actions of one body as its cell has recorded them; the create at least, as the request tells it."""
         started: list[Started] = []
         if found.row is not None:
             try:
@@ -116,27 +130,7 @@ class Finder:
         if not any(each.kind is ActionKind.CREATE for each in started) and found.spec is not None:
             asked = Started(kind=ActionKind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
             started.insert(0, asked)
-        server = found.server
-        if server.deleted_at is not None:  # the cell only knows when the delete arrived there
-            asked = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
-            started = [*(each for each in started if each.kind is not ActionKind.DELETE), asked]
-        made = about(self._database.read(decisions.of_batch, server.batch_id), server.uuid)
-        return [told(each, server, found.row, made) for each in started]
-
-    def _of_moved(self, found: FoundServer) -> list[Action]:
-        """The same of a server that is another body now. Its first body tells of the create, as far as the mapping has it."""
-        server = found.server
-        first = self._database.read(mappings.of_bodies, [server.uuid])[0]
-        spec = self._database.read(mappings.specs, [first.batch_id]).get(first.batch_id)
-        create = Started(
-            kind=ActionKind.CREATE, request_id=spec.request_id if spec is not None else None, started_at=first.created_at
-        )
-        made = about(self._database.read(decisions.of_batch, first.batch_id), server.uuid)
-        actions = [told(create, first, None, made)]
-        if server.deleted_at is not None:
-            delete = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
-            actions.append(told(delete, server, found.row))
-        return actions
+        return started
 
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> FoundServer:
         if (

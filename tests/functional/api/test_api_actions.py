@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from db.api import operations, tables
+from db.api.tables import instance_mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.instance import FailureClass
@@ -207,3 +210,23 @@ def test_a_list_of_actions_refuses_what_it_does_not_know(front: Front, query: di
     server = front.boot()
     answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", at("2.58"), **query)
     assert answer.status_code == 400
+
+
+def test_a_server_that_was_moved_still_tells_how_it_was_built(front: Front) -> None:
+    """Its first body stays in its cell, deleted, until the archive takes it. That delete is no delete of the server."""
+    server = front.boot()
+    front.hand_over("h1", alternates=("h2",))
+    front.accept(server)
+    front.fail(server, "disk broke")
+    front.activate(server)
+    front.follow_feed()
+    action = f"/v2.1/servers/{server}/action"
+    assert front.client.simulate_post(action, headers=NEW, json={"migrate": None}).status_code == 202
+    twin = front.database.read(operations.open_for, [server])[server].twin_uuid
+    home = instance_mappings.c.instance_uuid == server
+    front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).where(home).values(body_uuid=twin)))
+    front.database.write(lambda tx: tx.execute(sa.delete(tables.operations)))
+    front.cell.write(instances.delete, [server], time.time(), "req-gone")
+    front.destroyed(server)
+    assert [each["action"] for each in listed(front, server)] == ["create"]
+    assert results(one(front, server)) == [("h1", "Error"), ("h2", "Success")]
