@@ -19,7 +19,6 @@ from objects.aggregate import Aggregate
 from objects.base import Object
 from objects.cell import CellMapping
 from objects.flavor import Flavor
-from objects.inventory import Inventory
 from scheduler.cursor import Cursor
 from scheduler.plan.largest_flavor import by_size
 from scheduler.settings import SchedulerSettings
@@ -212,17 +211,15 @@ class Freshness:
             self._table.settle(now)
 
     def _read_ledger(self) -> None:
-        last: dict[int, int] = {}
-
-        def take(rows: list[Inventory]) -> None:
-            for row in rows:
-                last[row.writer] = max(row.sequence, last.get(row.writer, 0))
+        """Read all inventories, page by page. Changes made meanwhile come with the claims log, whose position is read first."""
+        read = self._database.read(claims.positions)
+        last = 0
+        while page := self._database.read(claims.read_after, last):
             with self._table.lock:
-                self._table.set_inventories(rows, time.monotonic())
-
-        self._database.read(claims.read_pages, take)
+                self._table.set_inventories(page, time.monotonic())
+            last = page[-1].id
         with self._table.lock:
-            for writer, sequence in sorted(last.items()):
+            for writer, sequence in sorted(read.items()):
                 self._cursor.note(writer, sequence)
         self._ledger_read = True
 

@@ -40,10 +40,30 @@ def list_all(tx: ApiTransaction) -> list[HostMapping]:
     return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
 
 
+_PAGE = (
+    sa.select(*_COLUMNS)
+    .where(host_mappings.c.host > sa.bindparam("after"))
+    .order_by(host_mappings.c.host)
+    .limit(sa.bindparam("size"))
+)
+READ_PAGE_SIZE = 50_000
+"""Rows of one statement: all rows of a large fleet would take longer than a statement may."""
+
+
 def homes(tx: ApiTransaction) -> dict[str, str]:
-    """The cell's uuid of every host. Hosts of one cell share one string object, to save memory."""
+    """The cell's uuid of every host. Hosts of one cell share one string object, to save memory.
+
+    It reads page by page. If a mapping changes meanwhile, so does the epoch, which callers read first.
+    """
     cells: dict[str, str] = {}
-    return {host: cells.setdefault(cell_uuid, cell_uuid) for host, cell_uuid in tx.execute(sa.select(*_COLUMNS))}
+    found: dict[str, str] = {}
+    after = ""
+    while page := tx.execute(_PAGE, {"after": after, "size": READ_PAGE_SIZE}).all():
+        found.update((host, cells.setdefault(cell_uuid, cell_uuid)) for host, cell_uuid in page)
+        if len(page) < READ_PAGE_SIZE:
+            break
+        after = page[-1].host
+    return found
 
 
 def is_known(tx: ApiTransaction, host: str | None, node: str | None) -> bool:

@@ -7,7 +7,7 @@ their ids, so that transactions do not deadlock.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -49,7 +49,7 @@ _IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect
 
 
 READ_PAGE_SIZE = 5000
-"""Rows that ``read_pages`` fetches at once."""
+"""Rows of one statement: all rows of a large fleet would take longer than a statement may."""
 
 
 class UsageChange(NamedTuple):
@@ -90,14 +90,21 @@ def numbers(tx: ApiTransaction) -> dict[tuple[str, str], int]:
     return {(host, node): key for host, node, key in rows}
 
 
-def read_pages(tx: ApiTransaction, take: Callable[[list[Inventory]], None]) -> None:
-    """Read all inventories and pass them to ``take`` page by page, with one page in memory at a time.
+_PAGE = _ALL.where(inventories.c.id > sa.bindparam("after")).order_by(inventories.c.id).limit(sa.bindparam("size"))
+_POSITIONS = sa.select(inventories.c.writer, sa.func.max(inventories.c.wseq).label("last")).group_by(inventories.c.writer)
 
-    If the transaction is run again, ``take`` gets all pages again.
+
+def read_after(tx: ApiTransaction, key: int) -> list[Inventory]:
+    """A page of inventories in order of their IDs, from behind ``key``; empty after the last one.
+
+    A reader that goes on with ``changed_since`` reads ``positions`` before the first page: pages show different moments.
     """
-    dialect.hold(tx)
-    for page in tx.execute(_ALL, execution_options={"yield_per": READ_PAGE_SIZE}).partitions():
-        take([_inventory(row) for row in page])
+    return [_inventory(row) for row in tx.execute(_PAGE, {"after": key, "size": READ_PAGE_SIZE})]
+
+
+def positions(tx: ApiTransaction) -> dict[int, int]:
+    """The last sequence number of each writer that has changed a row last."""
+    return {row.writer: row.last for row in tx.execute(_POSITIONS)}
 
 
 class Log(NamedTuple):

@@ -43,16 +43,6 @@ def _mysql(table: sa.Table) -> sa.Insert:
 _INSERT_NEW = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
 
 
-def hold(tx: Connection) -> None:
-    """Before rows are fetched page by page: PostgreSQL gives them out in a transaction only, and a read is none there otherwise.
-
-    The read's end rolls it back.
-    """
-    driver: Any = tx.connection.driver_connection
-    if tx.dialect.name == "postgresql" and driver.autocommit:
-        driver.execute("BEGIN")
-
-
 def uuids(name: str = "uuids") -> sa.BindParameter[list[str]]:
     """A bound IN list."""
     return sa.bindparam(name, expanding=True)

@@ -13,7 +13,6 @@ from db.api import claims, inventories
 from db.api.tables import writers
 from db.sql.connection import Connection
 from db.sql.engine import Database, OutcomeUnknown
-from objects.inventory import Inventory
 from scheduler.cursor import Cursor
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
@@ -93,13 +92,29 @@ def test_a_reader_sees_every_change_once(site: Site) -> None:
 
 def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventories, "READ_PAGE_SIZE", 4)
-    pages: list[list[Inventory]] = []
     site.boot(site.scheduler(), count=5)
-    site.database.read(claims.read_pages, pages.append)
-    assert [len(page) for page in pages] == [4, 2]
-    assert sorted((row for page in pages for row in page), key=lambda row: row.id) == sorted(
-        site.database.read(claims.read_all), key=lambda row: row.id
-    )
+    first = site.database.read(claims.read_after, 0)
+    second = site.database.read(claims.read_after, first[-1].id)
+    assert (len(first), len(second), site.database.read(claims.read_after, second[-1].id)) == (4, 2, [])
+    everything = site.database.read(claims.read_all)
+    assert first + second == sorted(everything, key=lambda row: row.id)
+    assert site.database.read(claims.positions) == dict(sorted((row.writer, row.sequence) for row in everything))
+
+
+def test_a_row_that_changes_behind_a_page_comes_with_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer then writes to a later page, too: the newest sequence number of the pages would skip the first change."""
+    monkeypatch.setattr(inventories, "READ_PAGE_SIZE", 4)
+    writer = claims.Ledger(site.database, "writer")
+    cursor = Cursor()
+    positions = site.database.read(claims.positions)
+    first = site.database.read(claims.read_after, 0)
+    nodes = {row.id: fleet.node(row.host, vcpus=3) for row in site.database.read(claims.read_all)}
+    writer.write(claims.set_inventory, [nodes[first[0].id]], CELLS[0])
+    writer.write(claims.set_inventory, [nodes[max(nodes)]], CELLS[0])
+    site.database.read(claims.read_after, first[-1].id)
+    for each, sequence in sorted(positions.items()):
+        cursor.note(each, sequence)
+    assert first[0].id in {row.id for row in site.database.read(claims.changed_since, *cursor.position()).rows}
 
 
 def test_a_reader_knows_the_newest_writer_though_others_have_written_since(site: Site) -> None:

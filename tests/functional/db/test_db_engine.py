@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api import claims
 from db.api.tables import request_specs
 from db.sql.engine import Database, DuplicateEntry, NestedWrite, WriteInRead
 from objects import errors
-from objects.inventory import Inventory
 from service.periodic import wait_until
 from tests.support.databases import SERVERS, api_database, cell_database, database_on, sqlite_url
 from tests.support.transactions import increment, read_epoch, run_threads, write_epoch
@@ -123,18 +121,6 @@ def test_a_write_in_a_read_is_refused(database: Database) -> None:
 
     assert database.read(read_epoch) == 0
     database.write(increment)
-
-
-def test_what_is_fetched_page_by_page_leaves_nothing_open(database: Database) -> None:
-    pages: list[list[Inventory]] = []
-    for _ in range(3):
-        database.read(claims.read_pages, pages.append)
-        database.write(claims.read_pages, pages.append)
-        with pytest.raises(WriteInRead):
-            database.read(write_epoch, 7)
-    assert not any(pages)
-    database.write(increment)
-    assert database.read(read_epoch) == 1
 
 
 def test_write_inside_a_write_is_refused_and_does_not_hang(database: Database) -> None:
