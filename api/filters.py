@@ -39,16 +39,16 @@ EMPTY_HERE = frozenset({"kernel_id", "ramdisk_id", "root_device_name"})
 """Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
-    "access_ip_v4", "access_ip_v6", "auto_disk_config", "block_device_mapping", "created_at", "hostname", "info_cache",
-    "launched_at", "pci_devices", "progress", "security_groups", "services", "system_metadata", "terminated_at",
+    "access_ip_v4", "access_ip_v6", "auto_disk_config", "block_device_mapping", "created_at", "info_cache", "launched_at",
+    "pci_devices", "progress", "security_groups", "services", "system_metadata", "terminated_at",
 })  # fmt: skip
 """Filters that clients know but that are not offered here. They are refused, because ignoring one would make the list wrong."""
 
 KNOWN = (
     EQUAL.keys() | ALIASES.keys() | EMPTY_HERE | NOT_OFFERED | {
-        "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host", "ip",
-        "ip6", "launch_index", "limit", "locked", "marker", "metadata", "name", "node", "not-tags", "not-tags-any",
-        "position", "power_state", "project_id", "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status",
+        "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host",
+        "hostname", "ip", "ip6", "launch_index", "limit", "locked", "marker", "metadata", "name", "node", "not-tags",
+        "not-tags-any", "position", "power_state", "project_id", "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status",
         "tags", "tags-any", "task_state", "uuid", "vm_state",
     }
 )  # fmt: skip
@@ -132,7 +132,7 @@ def _plain(req: falcon.Request, call: Call) -> Filters:
 
 def _expressions(req: falcon.Request, call: Call) -> Filters:
     found: Filters = {}
-    for name in ("name", "description", "ip", "ip6"):
+    for name in ("name", "hostname", "description", "ip", "ip6"):
         if given := value_of(req, name):
             regexes.check(given, name)
             found[name] = given

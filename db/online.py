@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from db.api import spec_fields
+from db.api import hostnames, spec_fields
 from db.audit import quotas
 from db.sql.engine import Database
 from db.sql.sync import Kind
@@ -35,6 +35,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("charge-older-servers", "api", quotas.unmeasured, quotas.charge_unmeasured),
     # since API schemas 0013 and 0023 (server groups): specs written by a process of an older release since
     Migration("index-request-specs", "api", spec_fields.unfilled, spec_fields.fill),
+    # mappings written by a release that left the hostname to be made of the name, or by a repair
+    Migration("store-hostnames", "api", hostnames.missing, hostnames.fill),
 )
 
 

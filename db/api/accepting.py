@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import addresses, batches, quotas, server_groups, server_names, spec_fields
+from db.api import addresses, batches, hostnames, quotas, server_groups, server_names, spec_fields
 from db.api.tables import build_requests, client_tokens, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -58,7 +58,7 @@ _CUT_MAPPINGS = KeyedDelete(instance_mappings.c.instance_uuid, returning=[instan
 _RENAME = (
     sa.update(instance_mappings)
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
-    .values(name=sa.bindparam("to_name"))
+    .values(name=sa.bindparam("to_name"), hostname=sa.bindparam("to_hostname"))
 )
 
 
@@ -191,6 +191,7 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
         requests += [request | {"instance_uuid": s.uuid} for s in arrival.servers]
         for server in arrival.servers:
             row = mapping | {"instance_uuid": server.uuid, "name": server.name, "launch_index": server.launch_index}
+            row["hostname"] = hostnames.of(spec, server.name, server.uuid)
             if keys:
                 row["name_key"] = server_name.name_key(arrival.admission.unique_names, spec.project_id, server.name)
             mappings.append(row)
@@ -220,7 +221,8 @@ def _cut(tx: ApiTransaction, arrival: NewBatch, count: int) -> Sequence[NewServe
     smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
     if count == 1:  # a single server gets the plain name, without a number
-        tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name})
+        hostname = hostnames.of(spec, spec.name, servers[0].uuid)
+        tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name, "to_hostname": hostname})
         before, after = (
             server_name.name_key(arrival.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)
         )

@@ -27,6 +27,8 @@ _SERVER = sa.func.coalesce(_C.server_uuid, _C.instance_uuid)
 
 _DESCRIPTION = spec_fields.description()
 _KEY_NAME = spec_fields.key_name()
+_HOSTNAME = sa.func.coalesce(_C.hostname, _C.name)
+"""Its own, or the name in a row of an older release that the online migration has not reached."""
 
 
 def _addresses(*, version: int) -> sa.ScalarSelect[Any]:
@@ -59,7 +61,7 @@ SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "launched_at": _C.launched_at,
     "terminated_at": _C.terminated_at,
     "display_name": _C.name,
-    "hostname": _C.name,  # derived from the name
+    "hostname": _HOSTNAME,
     "host": _C.host,
     "node": _C.node,
     "availability_zone": _C.availability_zone,
@@ -86,8 +88,8 @@ _NEVER_NULL = frozenset({"power_state", "config_drive", "locked"})
 class ServerQuery(Object, frozen=True, kw_only=True):
     """The filters, order and page of a list. A server must pass all filters; times are seconds since the epoch.
 
-    ``name``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``: the same, in
-    one of the server's IPv4 or IPv6 addresses.
+    ``name``, ``hostname``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``:
+    the same, in one of the server's IPv4 or IPv6 addresses.
     ``skip_soft_deleted``: they are listed only if deleted servers are.
     ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
     ``locked``: whether anybody has locked the server.
@@ -101,6 +103,7 @@ class ServerQuery(Object, frozen=True, kw_only=True):
     user_id: str | None = None
     batch_id: str | None = None
     name: str | None = None
+    hostname: str | None = None
     description: str | None = None
     ip: str | None = None
     ip6: str | None = None
@@ -192,7 +195,13 @@ def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]
 
 def _searched(query: ServerQuery) -> list[tuple[str, sa.ColumnElement[Any]]]:
     """The regular expressions, each with what it is searched for in: lines of text."""
-    texts = ((query.name, _C.name), (query.description, _DESCRIPTION), (query.ip, _IP_V4), (query.ip6, _IP_V6))
+    texts = (
+        (query.name, _C.name),
+        (query.hostname, _HOSTNAME),
+        (query.description, _DESCRIPTION),
+        (query.ip, _IP_V4),
+        (query.ip6, _IP_V6),
+    )
     return [(pattern, text) for pattern, text in texts if pattern is not None]
 
 

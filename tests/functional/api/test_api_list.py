@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
+from db import online
 from db.api import cell_mappings
 from db.api.tables import instance_mappings, request_specs
 from db.sql.connection import Connection
@@ -301,3 +302,30 @@ def test_a_spec_that_cannot_be_decoded_costs_a_project_no_list(front: Front, tex
     for path in ("/v2.1/servers", "/v2.1/servers/detail", f"/v2.1/servers/{first}", f"/v2.1/servers/{second}"):
         answer = front.client.simulate_get(path)
         assert answer.status_code == 200, f"{path}: {answer.text}"
+
+
+def test_servers_are_found_and_sorted_by_their_own_hostnames(front: Front) -> None:
+    """That of the request, the one made of the name, or the tenant's; a change of the name does not change it."""
+    asked = front.boot("a", TENANT | NEWEST, hostname="zulu", networks="none")
+    named = front.boot("The Web", TENANT)
+    edited = front.boot("c", TENANT)
+    for server, change in ((named, {"name": "x"}), (edited, {"hostname": "alpha"})):
+        front.client.simulate_put(f"/v2.1/servers/{server}", headers=TENANT | NEWEST, json={"server": change})
+
+    def found(**query: str) -> list[str]:
+        return [each["id"] for each in front.get("/v2.1/servers", TENANT, **query).json["servers"]]
+
+    assert found(sort_key="hostname", sort_dir="asc") == [edited, named, asked]
+    assert found(hostname="^the-web$") == [named]
+    assert found(hostname="^c$") == []
+
+
+def test_mappings_of_an_older_release_get_their_hostnames_from_the_online_migration(front: Front) -> None:
+    asked = front.boot("a", TENANT | NEWEST, hostname="zulu", networks="none")
+    named = front.boot("The Web", TENANT)
+    front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(hostname=None)))
+    [migration] = [each for each in online.MIGRATIONS if each.name == "store-hostnames"]
+    assert front.database.read(migration.left) == online.run(front.database, migration) == 2
+    for server, hostname in ((asked, "zulu"), (named, "the-web")):
+        assert [each["id"] for each in front.get("/v2.1/servers", TENANT, hostname=hostname).json["servers"]] == [server]
+    assert front.database.read(migration.left) == 0

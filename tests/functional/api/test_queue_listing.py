@@ -28,7 +28,7 @@ from tests.support.fleet import CELLS
 
 FIELDS: dict[str, Callable[[Server, RequestSpec], Any]] = {
     "display_name": lambda s, _: s.name,
-    "hostname": lambda s, _: s.name,
+    "hostname": lambda s, _: s.hostname or s.name,
     "vm_state": lambda s, _: s.state,
     "task_state": lambda s, _: _task(s),
     "power_state": lambda s, _: 1 if s.state == "active" else 0,
