@@ -113,7 +113,12 @@ class Finder:
             started = [each for each in started if each.kind is not ActionKind.DELETE]
         every = [told(each, first.server, first.row, made) for each in started]
         if server.deleted_at is not None:
-            delete = Started(kind=ActionKind.DELETE, request_id=server.deleted_by, started_at=server.deleted_at)
+            delete = Started(
+                kind=ActionKind.DELETE,
+                request_id=server.deleted_by,
+                started_at=server.deleted_at,
+                user_id=server.deleted_by_user,
+            )
             every.append(told(delete, server, found.row))
         return every
 

@@ -29,7 +29,7 @@ from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.messages_version import REBUILT_DRIVES, span_of
-from objects.operation import SINCE, Operation, OperationArgs, OperationKind, OperationState, allows
+from objects.operation import SINCE, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets
@@ -222,7 +222,7 @@ class Operations:
             server_id,
             project_id=call.scope,
             now=self._database.now(),
-            request_id=call.context.request_id,
+            initiator=Initiator(request_id=call.context.request_id, user_id=call.context.user_id),
             ignores_lock=call.may(policies.IGNORE_LOCK),
             reclaims=not keeps,  # a second delete must not do what the first one left to the interval
         )

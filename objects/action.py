@@ -39,6 +39,7 @@ class Stage(enum.StrEnum):
 class Started(Object, frozen=True, kw_only=True):
     """A stored action. ``request_id`` None: a sweep brought it to the cell. Times in seconds since the epoch.
 
+    ``user_id``: who asked for it; None: the server's user.
     ``written_at``: when it was written in the cell; None: it was not, or an older release did not record it.
     """
 
@@ -46,6 +47,7 @@ class Started(Object, frozen=True, kw_only=True):
     request_id: str | None
     started_at: float
     written_at: float | None = None
+    user_id: str | None = None
 
 
 class Event(Object, frozen=True, kw_only=True):
@@ -133,7 +135,7 @@ _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 
 def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
     """The action with its events. ``row`` None: the cell has none or does not answer. ``decisions``: those about this server."""
-    begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at)
+    begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at, user_id=started.user_id)
     if started.kind is ActionKind.DELETE:
         return _deletion(begun, server, row)
     before = [*_before_its_cell(started, server, decisions)]

@@ -155,6 +155,7 @@ class Server(Object, frozen=True, kw_only=True):
     mapped_at: float | None = None
     deleted_at: float | None = None
     deleted_by: str | None = None
+    deleted_by_user: str | None = None
     launched_at: float | None = None
     terminated_at: float | None = None
     fault: str | None = None

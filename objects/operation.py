@@ -163,6 +163,21 @@ class Operation(Object, frozen=True, kw_only=True):
         return self.kind is OperationKind.RESIZE or (self.kind is OperationKind.MIGRATE and self.args.verify)
 
 
+class Initiator(Object, frozen=True, kw_only=True):
+    """Who asks for something: the API request and its user. None: nobody did, or it is not known."""
+
+    request_id: str | None = None
+    user_id: str | None = None
+
+    @classmethod
+    def of(cls, operation: Operation) -> Initiator:
+        """Who asked for the operation."""
+        return cls(request_id=operation.request_id, user_id=operation.user_id)
+
+
+NOBODY = Initiator()
+
+
 WANTED: dict[OperationKind, Power] = {
     OperationKind.START: Power.ON,
     OperationKind.STOP: Power.OFF,

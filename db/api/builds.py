@@ -22,6 +22,7 @@ from db.sql.keyed import KeyedDelete
 from objects import errors, notification
 from objects.base import Object
 from objects.cell import CELL0_UUID
+from objects.operation import NOBODY, Initiator
 from objects.quota import QuotaUsage
 
 __all__ = [
@@ -203,6 +204,7 @@ _MARK = (
         updated_at=sa.bindparam("now"),
         deleted_at=sa.bindparam("now"),
         deleted_by=sa.bindparam("request"),
+        deleted_by_user=sa.bindparam("user"),
         name_key=sa.null(),
     )
 )
@@ -226,7 +228,7 @@ def delete(
     *,
     project_id: str | None,
     now: float,
-    request_id: str | None = None,
+    initiator: Initiator = NOBODY,
     ignores_lock: bool = True,
     reclaims: bool = True,
 ) -> Deleted | None:
@@ -235,7 +237,7 @@ def delete(
     The mapping is marked only once, so its quota is released only once.
 
     ``project_id``: the project that the server must belong to; None: any.
-    ``request_id``: the API request that asks for the delete.
+    ``initiator``: who asks for the delete.
     ``ignores_lock``: delete the server even if it is locked; else that raises errors.Conflict.
     ``reclaims``: delete also a server that is soft-deleted; else that one stays so.
     Returns None if the server is unknown, already deleted or of another project.
@@ -244,12 +246,12 @@ def delete(
     if before is None or before.server_uuid is not None or project_id not in (None, before.project_id):
         return None
     if before.last_number:
-        bodies = operation_steps.delete(tx, stamp, uuid, request_id, now, ignores_lock=ignores_lock, reclaims=reclaims)
+        bodies = operation_steps.delete(tx, stamp, uuid, initiator, now, ignores_lock=ignores_lock, reclaims=reclaims)
         return None if bodies is None else Deleted(cell_uuid=before.cell_uuid, bodies=tuple(bodies))
     if before.deleted:
         return None
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
-    if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": request_id}).rowcount:
+    if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": initiator.request_id, "user": initiator.user_id}).rowcount:
         return None
     marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # final now: a deleted mapping keeps these columns
     if marked.last_number:

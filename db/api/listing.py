@@ -413,6 +413,7 @@ def server_of(row: sa.Row[Any]) -> Server:
         mapped_at=row.mapped_at,
         deleted_at=row.deleted_at,
         deleted_by=row.deleted_by,
+        deleted_by_user=row.deleted_by_user,
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=row.fault,

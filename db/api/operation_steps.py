@@ -22,7 +22,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete, by_index
 from objects import errors, notification, text
 from objects.base import Object
-from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.operation import NOBODY, Initiator, Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage
 from objects.task import Power, TaskState
 
@@ -82,6 +82,7 @@ _MARK = (
         updated_at=sa.bindparam("now"),
         deleted_at=sa.bindparam("now"),
         deleted_by=sa.bindparam("request"),
+        deleted_by_user=sa.bindparam("user"),
     )
 )
 _GONE = by_index(
@@ -247,7 +248,7 @@ def point_back(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], 
     locked = _lock_with_requests(tx, uuids, (State.REVERTING,))
     ready = [each for each in locked.operations if _may_point_back(each, forced=each.operation.uuid in dead)]
     point(tx, [(each, each.source, each.twin) for each in ready], now)
-    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _request_ids(ready), now)
+    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _initiators(ready), now)
     _set(tx, ready, State.STARTING, now)
     return Stepped(operations=tuple(ready), deleted=tuple(deleted))
 
@@ -281,7 +282,7 @@ def give_up(
     if fences is not None:
         mine = set(_leased(tx, fences))
         some = tuple(each for each in some if each.operation.twin_uuid in mine)
-    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _request_ids(some), now)
+    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _initiators(some), now)
     _set(tx, some, State.UNDOING, now)
     _each(tx, _FAULT, [_reason(each.operation.uuid, faults) for each in some])
     return Stepped(operations=some, deleted=tuple(deleted))
@@ -337,7 +338,7 @@ def reclaim(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now
     carried: list[str] = []
     for each in locked.operations:
         if each.source is not None:
-            carried += _end_server(tx, stamp, each.source, [each.source], each.operation, each.operation.request_id, now)
+            carried += _end_server(tx, stamp, each.source, [each.source], each.operation, Initiator.of(each.operation), now)
     return Stepped(operations=locked.operations, deleted=tuple(carried))
 
 
@@ -449,7 +450,7 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
             raise errors.Conflict(f"operation {each.operation.uuid} has lost its twin")
     charged_for = [(each.operation.twin_uuid, each.operation.vcpus or 0, each.operation.memory_mb or 0) for each in some]
     _each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
-    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _request_ids(some), now)
+    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _initiators(some), now)
     growth: dict[str, QuotaUsage] = {}
     for each in some:
         before, twin = growth.get(each.operation.project_id, QuotaUsage()), each.twin
@@ -462,22 +463,23 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
     return deleted
 
 
-def _request_ids(some: Sequence[OpenOperation]) -> dict[str, str | None]:
-    """The API requests that asked for these operations, by server."""
-    return {each.operation.server_uuid: each.operation.request_id for each in some}
+def _initiators(some: Sequence[OpenOperation]) -> dict[str, Initiator]:
+    """Who asked for these operations, by server."""
+    return {each.operation.server_uuid: Initiator.of(each.operation) for each in some}
 
 
 def drop(
-    tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], request_ids: Mapping[str, str | None], now: float
+    tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], initiators: Mapping[str, Initiator], now: float
 ) -> list[str]:
     """Mark these bodies deleted and free their charges. Those in no cell are gone at once; returns those that a cell has to delete.
 
-    ``request_ids``: the API requests that end them, by server.
+    ``initiators``: who ends them, by server.
     """
     live = [body for body in bodies if not body.server.deleted]
     if not live:
         return []
-    tx.execute(_MARK, [{"uuid": body.uuid, "now": now, "request": request_ids.get(body.server.uuid)} for body in live])
+    by = {body.uuid: initiators.get(body.server.uuid, NOBODY) for body in live}
+    tx.execute(_MARK, [{"uuid": uuid, "now": now, "request": each.request_id, "user": each.user_id} for uuid, each in by.items()])
     _TAKE_REQUESTS(tx, sorted(body.uuid for body in live))
     gone = sorted(body.uuid for body in live if body.server.cell_uuid is None)
     if gone:
@@ -506,7 +508,7 @@ def delete(
     tx: ApiTransaction,
     stamp: claims.Stamp,
     server_uuid: str,
-    request_id: str | None,
+    initiator: Initiator,
     now: float,
     *,
     ignores_lock: bool = False,
@@ -533,7 +535,7 @@ def delete(
     edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)
     if now_open is not None and now_open.state is State.SOFT_DELETED and not reclaims:
         return []
-    return _end_server(tx, stamp, bodies[shown], list(bodies.values()), now_open, request_id, now)
+    return _end_server(tx, stamp, bodies[shown], list(bodies.values()), now_open, initiator, now)
 
 
 def _end_server(
@@ -542,7 +544,7 @@ def _end_server(
     shown: Body,
     bodies: Sequence[Body],
     opened: Operation | None,
-    request_id: str | None,
+    initiator: Initiator,
     now: float,
 ) -> list[str]:
     """Delete these locked bodies of a server, of which users see ``shown``, and end its open operation.
@@ -550,7 +552,7 @@ def _end_server(
     Returns the bodies that cells have to delete.
     """
     server_uuid = shown.server.uuid
-    carried = drop(tx, stamp, bodies, {server_uuid: request_id}, now)
+    carried = drop(tx, stamp, bodies, {server_uuid: initiator}, now)
     server_names.free(tx, server_uuid)
     quotas.release(tx, shown.server.project_id, QuotaUsage(instances=1))
     if outbox.kept(tx) and (shown.server.turn or (opened is not None and opened.held)):

@@ -20,7 +20,7 @@ from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.base import Object
 from objects.move import Move, MoveKind
-from objects.operation import OperationState, Outcome
+from objects.operation import Initiator, OperationState, Outcome
 from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
 from objects.task import Power
@@ -53,8 +53,8 @@ def offload(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now
     insert_mappings(tx, [(each.source, _mapping(each, now)) for each in made])
     bodies = operations.bodies(tx, [each.uuid for each in made])
     operation_steps.point(tx, [(each.opened, bodies[each.uuid], each.source) for each in made], now)
-    request_ids: dict[str, str | None] = {each.source.server.uuid: each.opened.operation.request_id for each in made}
-    deleted = operation_steps.drop(tx, stamp, [each.source for each in made], request_ids, now)
+    initiators = {each.source.server.uuid: Initiator.of(each.opened.operation) for each in made}
+    deleted = operation_steps.drop(tx, stamp, [each.source for each in made], initiators, now)
     charges: dict[str, QuotaUsage] = {}
     for each in made:
         project, (cores, ram) = each.source.server.project_id, each.source.charge

@@ -271,6 +271,7 @@ instance_mappings = table(
     sa.Column("mapped_at", Time),  # when cell_uuid was written: at the hand-over or burial
     sa.Column("deleted_at", Time),
     sa.Column("deleted_by", Name),  # the request that asked for it
+    sa.Column("deleted_by_user", Name),  # NULL: nobody's, or an older release did not record it
     # the summary: what lists show without querying the cell
     sa.Column("state", sa.String(16), nullable=False),  # building | active | shelved (in no cell) | error | deleted
     sa.Column("host", Name),

@@ -145,6 +145,20 @@ def test_a_delete_of_what_was_queued_still(front: Front) -> None:
     assert (over["result"], over["host"]) == ("Success", "")
 
 
+@pytest.mark.parametrize("operated", [False, True])
+def test_a_delete_names_the_user_who_asked_for_it(front: Front, operated: bool) -> None:
+    server = front.boot("web", TENANT)
+    if operated:
+        front.hand_over("h1")
+        front.activate(server)
+        stop = front.client.simulate_post(f"/v2.1/servers/{server}/action", headers=TENANT, json={"os-stop": None})
+        assert stop.status_code == 202
+    administrator = NEW | {"X-Project-Id": "operators", "X-User-Id": "olga", "X-Roles": "admin"}
+    assert front.delete(server, administrator).status_code == 204
+    users = {each["action"]: each["user_id"] for each in listed(front, server, NEW)}
+    assert users == {"create": TENANT["X-User-Id"], "delete": "olga"} | ({"stop": TENANT["X-User-Id"]} if operated else {})
+
+
 def test_what_nobody_may_see_or_nobody_asked_for(front: Front) -> None:
     server = front.boot()
     path = f"/v2.1/servers/{server}/os-instance-actions"
