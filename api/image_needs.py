@@ -1,4 +1,4 @@
-"""What an image needs of the flavor of a new server, as far as the image store knows it."""
+"""What an image needs of the flavor of a new or rebuilt server, as far as the image store knows it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ImageNeeds:
         """``store``: None if none is configured."""
         self._store = store
 
-    def check(self, image: Image, flavor: Flavor, project_id: str) -> Image:
-        """The same image. Raises errors.Invalid if it is another project's, or if the flavor is too small for it.
+    def check(self, image: Image, flavor: Flavor, project_id: str, field: str = "server.imageRef") -> Image:
+        """The same image. ``field``: what names it in the request.
 
-        A root disk of 0 GiB takes any image.
+        Raises errors.Invalid if it is another project's, or if the flavor is too small for it. A root disk of 0 GiB takes any.
         """
         if self._store is None:
             return image
@@ -29,12 +29,10 @@ class ImageNeeds:
         except (errors.NotFound, errors.ServiceUnavailable):
             return image
         if record.owner not in ("", project_id):
-            raise errors.Invalid(f"server.imageRef: image {image.id} could not be found")
+            raise errors.Invalid(f"{field}: image {image.id} could not be found")
         if flavor.memory_mb < record.min_ram:
-            raise errors.Invalid(
-                f"server.imageRef: the image needs {record.min_ram} MiB of memory, the flavor has {flavor.memory_mb}"
-            )
+            raise errors.Invalid(f"{field}: the image needs {record.min_ram} MiB of memory, the flavor has {flavor.memory_mb}")
         disk = max(record.min_disk, -(-(record.virtual_size or 0) // GIB))
         if 0 < flavor.root_gb < disk:
-            raise errors.Invalid(f"server.imageRef: the image needs a disk of {disk} GiB, the flavor has {flavor.root_gb}")
+            raise errors.Invalid(f"{field}: the image needs a disk of {disk} GiB, the flavor has {flavor.root_gb}")
         return image

@@ -32,7 +32,7 @@ from objects.messages_version import REBUILT_DRIVES, span_of
 from objects.operation import SINCE, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
-from objects.spec import BootSecrets
+from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskState
 from service.steps import step
 
@@ -121,6 +121,11 @@ class Operations:
         else:
             self._doorbell.operation(call.context, operation.uuid)
         return operation
+
+    def built_as(self, call: Call, server_id: str) -> tuple[Server, RequestSpec | None]:
+        """The server and the request that its body was built by; None: that cannot be read. Raises errors.NotFound."""
+        server = self._server(call, server_id)
+        return server, self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
 
     def why_no_new_drive(self, call: Call, server_id: str) -> str:
         """Why a rebuild of the server cannot change its config drive yet: a process of an older release is there, or may come back.

@@ -13,6 +13,7 @@ from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.finding import Finder
 from api.hosts import HostWatch
+from api.image_needs import ImageNeeds
 from api.microversions import Since
 from api.operate import Operations
 from api.server_actions import ServerAction
@@ -23,7 +24,7 @@ from db.api.edits import Edit
 from objects import errors
 from objects.instance import Server
 from objects.operation import OperationArgs, OperationKind
-from objects.spec import BootSecrets, ServerProperties
+from objects.spec import BootSecrets, Image, ServerProperties
 from objects.task import DriveChanges
 
 Kind = OperationKind
@@ -46,11 +47,14 @@ _PLAIN = {
 class OperationActions:
     """Each answers 202 once the operation is stored, except where the Compute API has another status."""
 
-    def __init__(self, operations: Operations, finder: Finder, watch: HostWatch, boot_secrets: BootSecretsPolicy) -> None:
+    def __init__(
+        self, operations: Operations, finder: Finder, watch: HostWatch, boot_secrets: BootSecretsPolicy, images: ImageNeeds
+    ) -> None:
         self._operations = operations
         self._finder = finder
         self._watch = watch
         self._boot_secrets = boot_secrets
+        self._images = images
 
     def actions(self) -> tuple[ServerAction, ...]:
         special = (
@@ -104,7 +108,9 @@ class OperationActions:
         create.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
         args = OperationArgs(image_id=value["imageRef"], drive=drive)
-        decide = partial(_edit_of_rebuild, value, limits["metadata_items"], drive)
+        decide = partial(
+            _edit_of_rebuild, value, limits["metadata_items"], drive, self._why_not_from(call, server_id, value["imageRef"])
+        )
         self._operations.accept(call, server_id, Kind.REBUILD, args, decide=decide, secrets=given)
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
@@ -125,6 +131,16 @@ class OperationActions:
         if asked:
             raise errors.Conflict(f"Cannot 'rebuild' instance {server_id} with {', '.join(asked)}: {reason}")
         return BootSecrets()
+
+    def _why_not_from(self, call: Call, server_id: str, image_id: str) -> errors.Invalid | None:
+        """Why the server cannot be rebuilt from this image. None: it can, or only its host can tell."""
+        server, spec = self._operations.built_as(call, server_id)
+        try:
+            if spec is not None:
+                self._images.check(Image(id=image_id), spec.flavor, server.project_id, "rebuild.imageRef")
+        except errors.Invalid as refusal:
+            return refusal
+        return None
 
     def _drive_changes(self, call: Call, value: dict[str, Any], given: BootSecrets) -> DriveChanges:
         """What the rebuild changes in the guest's config drive. Raises errors.Invalid for an unknown key pair."""
@@ -211,9 +227,16 @@ class OperationActions:
 
 
 def _edit_of_rebuild(
-    value: dict[str, Any], metadata_limit: int, drive: DriveChanges, server: Server, current: ServerProperties
+    value: dict[str, Any],
+    metadata_limit: int,
+    drive: DriveChanges,
+    refusal: errors.Invalid | None,
+    server: Server,
+    current: ServerProperties,
 ) -> Edit:
-    """What a rebuild changes of the server itself. Raises errors.Forbidden."""
+    """What a rebuild changes of the server itself. Raises errors.Forbidden, and ``refusal``: 409 for the state comes before it."""
+    if refusal is not None:
+        raise refusal
     edit = keeping_hostname(edit_of(value), server, current)
     if drive.key_name is not None:
         edit = msgspec.structs.replace(edit, key_name=drive.key_name, public_key=drive.public_key)

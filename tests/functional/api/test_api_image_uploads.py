@@ -197,6 +197,25 @@ def test_an_image_without_content_has_no_metadata_to_change(front: Front) -> Non
     assert front.get(f"/v2.1/images/{image_id}", TENANT).json["image"]["status"] == "SAVING"
 
 
+def test_a_rebuild_from_an_image_that_does_not_fit_is_refused_at_once(front: Front) -> None:
+    """For its state first, as everything else is."""
+    server = front.boot("web", TENANT)
+
+    def rebuild(image_id: str) -> tuple[int, str]:
+        body = {"rebuild": {"imageRef": image_id}}
+        answer = front.client.simulate_post(f"/v2.1/servers/{server}/action", headers=TENANT, json=body)
+        return answer.status_code, answer.text
+
+    large = uploaded(front, min_ram=2049)
+    assert rebuild(large)[0] == 409
+    front.hand_over()
+    front.activate(server)
+    front.follow_feed()
+    status, said = rebuild(large)
+    assert (status, "rebuild.imageRef: the image needs 2049 MiB of memory" in said) == (400, True)
+    assert rebuild(uploaded(front, min_ram=2048))[0] == 202
+
+
 def test_a_boot_from_an_image_that_does_not_fit_is_refused_at_once(front: Front) -> None:
     """The flavor has 2048 MiB and 20 GiB."""
 
