@@ -30,6 +30,7 @@ from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
 from api.image_actions import ImageActions
+from api.image_changes import ImageChanges
 from api.image_needs import ImageNeeds
 from api.image_uploads import ImageUploads
 from api.images import ImageVersions, StoreImages
@@ -154,11 +155,11 @@ def make_app(
     add("/v2.1/images/{image_id}/metadata", image_metadata, get=may.IMAGES, post=update, put=update)
     add("/v2.1/images/{image_id}/metadata/{key}", image_metadata, "item", get=may.IMAGES, put=update, delete=update)
     uploads = ImageUploads(settings, project_images, database)
-    images = StoreImages(project_images, uploads, settings.max_limit)
+    images = StoreImages(project_images, uploads, ImageChanges(settings, project_images, limits), settings.max_limit)
     add("/image", ImageVersions(), get=PUBLIC)
     add("/image/v2", ImageVersions(), get=PUBLIC)
     add("/image/v2/images", images, get=may.IMAGE_LIST, post=may.IMAGE_CREATE)
-    add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, delete=may.IMAGE_DELETE)
+    add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, patch=update, delete=may.IMAGE_DELETE)
     add("/image/v2/images/{image_id}/tasks", images, "tasks", get=may.IMAGE_SHOW)
     add("/image/v2/images/{image_id}/file", uploads, "content", put=may.IMAGE_CREATE)
     add("/network", NetworkVersions(), get=PUBLIC)

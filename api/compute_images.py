@@ -114,7 +114,7 @@ class ComputeImageMetadata:
         """The properties of the image from now on. Raises errors.Forbidden for too many."""
         call = calls.of(req)
         limit = self._limits.of(call.context.project_id)["metadata_items"]
-        return properties_of(self._images.set_properties(call, image_id, checked_metadata(wanted, limit)))
+        return properties_of(self._images.change(call, image_id, checked_metadata(wanted, limit)))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)

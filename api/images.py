@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 import falcon
 
 from api import call
+from api.image_changes import ImageChanges
 from api.image_uploads import ImageUploads
 from api.paging import Page, page_of
 from api.project_images import Document, ProjectImages
@@ -43,10 +44,11 @@ class ImageVersions:
 class StoreImages:
     """``/image/v2/images``"""
 
-    def __init__(self, images: ProjectImages, uploads: ImageUploads, most: int) -> None:
+    def __init__(self, images: ProjectImages, uploads: ImageUploads, changes: ImageChanges, most: int) -> None:
         """``most``: images of a page."""
         self._images = images
         self._uploads = uploads
+        self._changes = changes
         self._most = most
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -67,6 +69,9 @@ class StoreImages:
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         answer(resp, self._images.one(call.of(req), image_id))
+
+    def on_patch_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
+        self._changes.change(req, resp, image_id)
 
     def on_get_tasks(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         """An upload is no task: it is over with its request."""

@@ -472,7 +472,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(
         IMAGE_UPDATE,
         MEMBER,
-        "Change the properties of an image of the project.",
+        "Change an image of the project.",
+        "PATCH /image/v2/images/{id}",
         "POST /images/{id}/metadata",
         "PUT /images/{id}/metadata",
         "PUT /images/{id}/metadata/{key}",

@@ -75,8 +75,10 @@ class ProjectImages:
         if not is_uuid(image_id) or not self._database.write(server_images.delete, image_id, call.scope, now):
             raise self._refusal(image_id, "Images of the operator are deleted with 'superconductor image delete'.")
 
-    def set_properties(self, call: Call, image_id: str, properties: Mapping[str, str]) -> Document:
-        """Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator.
+    def change(self, call: Call, image_id: str, properties: Mapping[str, str], **fields: Any) -> Document:
+        """Replace the properties, and the ``fields`` that ``FolderStore.change`` takes.
+
+        Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator.
 
         Raises errors.Invalid for the name of a field that every image has.
         """
@@ -87,7 +89,7 @@ class ProjectImages:
             raise self._refusal(image_id, "Images of the operator cannot be changed here.")
         if not known.complete:
             raise errors.Conflict(f"Image {image_id} is not active yet.")
-        return document(self.store.set_properties(image_id, properties))
+        return document(self.store.change(image_id, properties, **fields))
 
     def _refusal(self, image_id: str, of_the_operator: str) -> errors.Forbidden | errors.NotFound:
         """For an image that is none of the caller's project."""

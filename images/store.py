@@ -196,9 +196,23 @@ class FolderStore:
         """The content of one of these images. Raises errors.NotFound."""
         return self._read(image_id, self._image(image_id) / _CONTENT)
 
-    def set_properties(self, image_id: str, properties: Mapping[str, str]) -> ImageRecord:
-        """Replace the properties of one of these images. Of two at once the last one counts. Raises errors.NotFound."""
-        changed = msgspec.structs.replace(self.about(image_id), properties=dict(properties), updated_at=_now())
+    def change(
+        self,
+        image_id: str,
+        properties: Mapping[str, str],
+        *,
+        name: str | None = None,
+        min_disk: int | None = None,
+        min_ram: int | None = None,
+    ) -> ImageRecord:
+        """Replace the properties of one of these images, and what is not None. Of two at once the last one counts.
+
+        Raises errors.NotFound.
+        """
+        given = {
+            field: value for field, value in (("name", name), ("min_disk", min_disk), ("min_ram", min_ram)) if value is not None
+        }
+        changed = msgspec.structs.replace(self.about(image_id), properties=dict(properties), updated_at=_now(), **given)
         record = self._image(image_id) / _RECORD
         part = self._beside(record)
         with self._usable():

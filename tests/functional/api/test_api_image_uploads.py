@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,60 @@ def test_without_a_store_nothing_is_created(tmp_path: Path) -> None:
         assert front.database.read(server_images.list_, None) == []
     finally:
         front.close()
+
+
+def change(front: Front, image_id: str, *changes: dict[str, Any], headers: dict[str, str] = TENANT) -> falcon.testing.Result:
+    kind = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+    return front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=headers | kind, body=json.dumps(changes))
+
+
+def test_an_image_is_changed_by_a_json_patch(front: Front) -> None:
+    image_id = uploaded(front, os_distro="debian", gone="soon")
+    answer = change(
+        front,
+        image_id,
+        {"op": "replace", "path": "/name", "value": "other"},
+        {"op": "replace", "path": "/min_ram", "value": 64},
+        {"op": "add", "path": "/a", "value": "c"},
+        {"op": "replace", "path": "/os_distro", "value": "ubuntu"},
+        {"op": "remove", "path": "/gone"},
+        {"op": "replace", "path": "/visibility", "value": "private"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json == seen(front, image_id)
+    changed = {name: answer.json.get(name) for name in ("name", "min_ram", "min_disk", "a", "os_distro", "gone")}
+    assert changed == {"name": "other", "min_ram": 64, "min_disk": 0, "a": "c", "os_distro": "ubuntu", "gone": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "words"),
+    [
+        ({"op": "replace", "path": "/visibility", "value": "public"}, 400, "visibility"),
+        ({"op": "replace", "path": "/disk_format", "value": "qcow2"}, 400, "disk_format"),
+        ({"op": "add", "path": "/tags", "value": ["a"]}, 400, "tags"),
+        ({"op": "add", "path": "/size", "value": 1}, 400, "size"),
+        ({"op": "add", "path": "/number", "value": 1}, 400, "number"),
+        ({"op": "replace", "path": "/min_ram", "value": -1}, 400, "min_ram"),
+        ({"op": "replace", "path": "/no_such", "value": "a"}, 409, "does not exist"),
+        ({"op": "remove", "path": "/name"}, 400, "cannot be removed"),
+        ({"op": "move", "path": "/a", "from": "/b"}, 400, "JSON patch"),
+        ({"op": "add", "path": "/a/b", "value": "c"}, 400, "JSON patch"),
+        ("add", 400, "JSON patch"),
+    ],
+)
+def test_a_json_patch_that_cannot_be_is_refused(front: Front, given: Any, status: int, words: str) -> None:
+    image_id = uploaded(front, os_distro="debian")
+    before = seen(front, image_id)
+    answer = change(front, image_id, given)
+    assert (answer.status_code, words in answer.text) == (status, True), answer.text
+    assert seen(front, image_id) == before
+
+
+def test_only_members_of_the_project_change_an_image(front: Front) -> None:
+    image_id = uploaded(front)
+    rename = {"op": "replace", "path": "/name", "value": "other"}
+    assert change(front, image_id, rename, headers=OTHER_TENANT).status_code == 404
+    assert change(front, image_id, rename, headers=READER).status_code == 403
+    assert change(front, created(front)["id"], rename).status_code == 409, "it has no content yet"
+    plain = front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=TENANT, json=[rename])
+    assert plain.status_code == 415
