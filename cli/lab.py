@@ -126,9 +126,9 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     """What is replayed, and how."""
     from lab.trace import IGNORABLE
 
-    parser.add_argument("trace", metavar="TRACE", help="CSV of servers, of a format in docs/lab.md")
-    parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV of hosts")
-    parser.add_argument("--racks", metavar="FILE", help="CSV of host_id and rack_id, if the fleet does not say it")
+    parser.add_argument("trace", metavar="TRACE", help="CSV or Parquet of servers, of a format in docs/lab.md")
+    parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV or Parquet of hosts")
+    parser.add_argument("--racks", metavar="FILE", help="table of host_id and rack_id, if the fleet does not say it")
     parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
     text = "replays at a time (default: one for each processor)"
     parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)

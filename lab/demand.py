@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from lab.figures import Demand, LowerBound
 from lab.fleet import FleetHost
+from lab.table_file import place_of
 from lab.trace import DAY_S, FAULT_DOMAINS, Arrival, Trace
 from objects import errors
 from objects.group import GroupPolicy
@@ -179,7 +180,7 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
     for arrival in trace.arrivals():
         if arrival.fault_domain is not None and not has_racks:
             raise errors.Invalid(
-                f"{trace.path}, line {arrival.line}: asks for a fault domain, and no host of the fleet is in a rack; "
+                f"{place_of(trace.path, arrival.line)}: asks for a fault domain, and no host of the fleet is in a rack; "
                 f"give --racks, or --ignore {FAULT_DOMAINS} to leave that out"
             )
         while ends and ends[0][0] <= arrival.start:

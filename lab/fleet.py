@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.trace import MIB_PER_GIB, NUMA, check_columns, header_of, lines_of, whole
+from lab.table_file import check_columns, header_of, place_of, rows_of, word_of
+from lab.trace import MIB_PER_GIB, NUMA, whole
 from objects import errors
 
 NEEDED = ("vcpus", "memory_mb")
@@ -50,12 +51,12 @@ def _racks(path: Path) -> dict[str, str]:
     columns = header_of(path)
     places = check_columns(path, columns, RACKS, ())
     racks: dict[str, str] = {}
-    for line, values in lines_of(path, columns):
+    for line, values in rows_of(path, columns):
         host, rack = (values[places[name]].strip() for name in RACKS)
         if not host or not rack:
-            raise errors.Invalid(f"{path}, line {line}: a host or its rack is missing")
+            raise errors.Invalid(f"{place_of(path, line)}: a host or its rack is missing")
         if racks.setdefault(host.lower(), rack) != rack:
-            raise errors.Invalid(f"{path}, line {line}: host {host} is in rack {racks[host.lower()]}, too")
+            raise errors.Invalid(f"{place_of(path, line)}: host {host} is in rack {racks[host.lower()]}, too")
     return racks
 
 
@@ -65,17 +66,19 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     places = {} if huawei else check_columns(path, columns, NEEDED, OPTIONAL)
     hosts: list[FleetHost] = []
     lines: dict[str, int] = {}
-    for line, values in lines_of(path, columns):
+    for line, values in rows_of(path, columns):
         try:
             found = _huawei(values, len(hosts), ignored) if huawei else _plain(values, places, len(hosts))
         except ValueError as error:
-            raise errors.Invalid(f"{path}, line {line}: {error}") from None
+            raise errors.Invalid(f"{place_of(path, line)}: {error}") from None
         for host in found:
             if lines.setdefault(host.name.lower(), line) != line:
-                raise errors.Invalid(f"{path}, line {line}: host {host.name} is in line {lines[host.name.lower()]}, too")
+                raise errors.Invalid(
+                    f"{place_of(path, line)}: host {host.name} is in {word_of(path)} {lines[host.name.lower()]}, too"
+                )
         hosts += found
         if len(hosts) > HOSTS_LIMIT:
-            raise errors.Invalid(f"{path}, line {line}: a fleet has at most {HOSTS_LIMIT} hosts")
+            raise errors.Invalid(f"{place_of(path, line)}: a fleet has at most {HOSTS_LIMIT} hosts")
     if not hosts:
         raise errors.Invalid(f"{path}: has no hosts; one line for each host, or one with its count for hosts that are alike")
     return hosts

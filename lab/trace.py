@@ -5,13 +5,13 @@ Times are seconds. A reader raises errors.Invalid, with the line, for what it ca
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.table_file import check_columns, header_of, place_of, rows_of
 from objects import errors
 from objects.base import INT32_MAX
 from objects.group import GroupPolicy
@@ -74,16 +74,16 @@ class Trace:
         Raises Invalid for a line that cannot be read, and for times that are out of order.
         """
         before = -math.inf
-        for number, (line, values) in enumerate(lines_of(self.path, self._columns)):
+        for number, (line, values) in enumerate(rows_of(self.path, self._columns)):
             if number < skipped:
                 continue
             try:
                 arrival = self._read(values, line)
             except ValueError as error:
-                raise errors.Invalid(f"{self.path}, line {line}: {error}") from None
+                raise errors.Invalid(f"{place_of(self.path, line)}: {error}") from None
             if arrival.start < before:
                 raise errors.Invalid(
-                    f"{self.path}, line {line}: begins before the server of the line before it; sort the trace by its start"
+                    f"{place_of(self.path, line)}: begins before the server before it; sort the trace by its start"
                 )
             before = arrival.start
             if arrival.start >= self.until:
@@ -105,55 +105,7 @@ def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
     return Trace(path, "plain", None, True, _PlainLine(plain), columns)
 
 
-# -- files with columns ------------------------------------------------------------------------------------------------------
-
-
-def header_of(path: Path) -> tuple[str, ...]:
-    """The names of the columns. Raises Invalid for a file that is not CSV."""
-    if path.suffix == ".parquet":
-        raise errors.Invalid(f"{path}: Parquet is not read; write the table as CSV first, for example with pandas or DuckDB")
-    for _, values in _rows_of(path):
-        return tuple(value.strip() for value in values)
-    raise errors.Invalid(f"{path}: is empty; the first line names the columns")
-
-
-def check_columns(path: Path, given: tuple[str, ...], needed: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
-    """The place of each column. Raises Invalid if one is missing, unknown or there twice."""
-    missing = [name for name in needed if name not in given]
-    unknown = [name for name in given if name not in (*needed, *optional)]
-    twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
-    for names, what in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
-        if names:
-            known = f"{', '.join(needed)}; optional: {', '.join(optional)}"
-            raise errors.Invalid(f"{path}, line 1: the column {names[0]!r} {what}. Columns: {known}")
-    return {name: place for place, name in enumerate(given)}
-
-
-def lines_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Each line after the first with its number. Raises Invalid if it has another number of values than there are columns."""
-    rows = _rows_of(path)
-    next(rows, None)
-    for line, values in rows:
-        if len(values) != len(columns):
-            raise errors.Invalid(f"{path}, line {line}: has {len(values)} values for {len(columns)} columns")
-        yield line, values
-
-
-def _rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not blank. Raises Invalid for a file that cannot be read as CSV."""
-    line = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            for values in reader:
-                line = reader.line_num
-                if values:
-                    yield line, values
-    except OSError as error:
-        raise errors.Invalid(f"{path}: cannot be read: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        what = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise errors.Invalid(f"{path}, line {line + 1}: is not CSV: {what}") from None
+# -- values -----------------------------------------------------------------------------------------------------------------------
 
 
 def whole(text: str, name: str, least: int = 0) -> int:

@@ -112,11 +112,9 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes, text
         open_trace(path)
 
 
-def test_a_file_that_is_not_there_and_parquet_are_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.Invalid, match="cannot be read: No such file"):
         open_trace(tmp_path / "none.csv")
-    with pytest.raises(errors.Invalid, match="write the table as CSV first"):
-        open_trace(tmp_path / "trace.parquet")
 
 
 def test_a_fleet_has_a_line_for_each_host_or_a_count(tmp_path: Path) -> None:
