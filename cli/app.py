@@ -73,6 +73,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("replay", "cli.replay:ReplayDecision", "take a scheduling decision again, also with another configuration"),
     ("capacity", "cli.capacity:ShowCapacity", "show how many more servers fit"),
     ("lab replay", "cli.lab:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
+    ("lab record", "cli.lab_record:LabRecord", "write this deployment's past as a trace that can be replayed"),
     ("lab tune", "cli.lab:LabTune", "try values of scheduler options on a part of a trace"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),

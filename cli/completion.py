@@ -22,7 +22,7 @@ NAMES = {
     "NETWORK": "network",
 }
 """Kinds of names, by the placeholder that an argument has in the help."""
-PATHS = {"FILE": "file", "DIR": "directory"}
+PATHS = {"FILE": "file", "DIR": "directory", "TRACE": "file"}
 MOST_NAMES = 1000
 """Names that are offered at most."""
 

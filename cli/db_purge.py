@@ -150,12 +150,17 @@ def file_of(target: Target) -> str:
 
 
 def moment(text: str) -> float:
-    """An ISO date or time, UTC where it says no zone, as seconds since the epoch; a day ago at least."""
+    """The same as ``date_of``; a day ago at least."""
+    seconds = date_of(text)
+    if seconds > time.time() - MIN_AGE_DAYS * DAY_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than a day ago: rows of recent deletes must be kept")
+    return seconds
+
+
+def date_of(text: str) -> float:
+    """An ISO date or time, UTC where it says no zone, as seconds since the epoch."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2026-03-31 or 2026-03-31T12:00:00+02:00") from None
-    seconds = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-    if seconds > time.time() - MIN_AGE_DAYS * DAY_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than a day ago: rows of recent deletes must be kept")
-    return seconds
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
+
+from objects import errors
 
 
 def lines(tx: Connection, key: sa.Column[str], values: Sequence[str]) -> list[str]:
@@ -14,3 +18,21 @@ def lines(tx: Connection, key: sa.Column[str], values: Sequence[str]) -> list[st
     found = tx.execute(sa.select(key.table).where(key.in_(values)).order_by(key)).mappings()
     # Not encoded by msgspec: names of tables and columns are SQLAlchemy's own strings.
     return [json.dumps({"table": str(key.table), "row": dict(row)}, ensure_ascii=False) for row in found]
+
+
+def read(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Each row of a file with its line and its table. A last line that was cut off is left out: its row was not deleted.
+
+    Raises Invalid, with the line, for a file that cannot be read or is no archive.
+    """
+    number = 0
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith("\n"):
+                    found = json.loads(line)
+                    yield number, found["table"], found["row"]
+    except OSError as error:
+        raise errors.Invalid(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise errors.Invalid(f"{path}, line {max(number, 1)}: is not a line of 'superconductor db archive'") from None

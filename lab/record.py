@@ -1,0 +1,252 @@
+"""Record the past of a deployment as a trace, and its hosts as a fleet.
+
+A body of a server (docs/moves.md) took room on one host from its hand-over to its end. Bodies of one server that are alike and
+overlap are one stay, so that a migration does not show. A resize makes a body of another size: the old one leaves, the new one
+comes. Bodies are sorted twice on disk, by server and by time, so that none but the running stays of one server are in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from db import archive
+from db.api import history
+from db.api.history import PastBody
+from db.sql.engine import ApiDatabase
+from lab.external_sort import sorted_rows
+from lab.fleet import FleetHost
+from lab.table_file import Value
+from objects import errors
+from objects.base import Object
+from objects.group import GroupPolicy
+from objects.spec import RequestSpec
+
+PAGE_BODIES = 2_000
+"""Bodies read in one transaction."""
+ARCHIVE_BODIES_LIMIT = 1_000_000
+"""Bodies of an archive that wait for the request specs of their batches, which follow them."""
+PSEUDONYM_DIGITS = 12
+
+TRACE_COLUMNS = {
+    "id": str,
+    "start": float,
+    "end": float,
+    "vcpus": int,
+    "memory_mb": int,
+    "disk_gb": int,
+    "project": str,
+    "zone": str,
+    "group": str,
+    "policy": str,
+    "fault_domain": str,
+}
+FLEET_COLUMNS = {"host": str, "vcpus": int, "memory_mb": int, "disk_gb": int, "cell": str, "zone": str, "rack": str}
+
+
+class HistoryRecord(Object, frozen=True, kw_only=True):
+    """What a record holds. Times are seconds since the epoch.
+
+    ``servers``: lines of the trace. ``never_ran``: servers that never became ACTIVE. ``unreadable``: bodies whose request is not
+    known any more.
+    """
+
+    servers: int
+    hosts: int
+    begins: float
+    ends: float
+    never_ran: int
+    unreadable: int
+
+
+class Names:
+    """Names as they are written. ``key`` None: as they are; else a pseudonym that is always the same for a key, kind and name."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = None if key is None else key.encode()
+
+    def of(self, kind: str, name: str) -> str:
+        """The name of nothing is empty."""
+        if self._key is None or not name:
+            return name
+        digest = hmac.new(self._key, f"{kind} {name}".encode(), hashlib.sha256).hexdigest()
+        return f"{kind}-{digest[:PSEUDONYM_DIGITS]}"
+
+
+class _Stay(NamedTuple):
+    """A server of one size on hosts. ``end`` None: it has not ended. A row of a sort has the same fields."""
+
+    server: str
+    turn: int
+    body: str
+    start: float
+    end: float | None
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    project: str
+    zone: str
+    group: str
+    policy: str
+    fault_domain: str
+
+    def joined(self, other: _Stay) -> _Stay | None:
+        """Both as one; None if they differ, or one begins after the other's end."""
+        if self[5:] != other[5:] or (self.end is not None and self.end < other.start):
+            return None
+        end = None if self.end is None or other.end is None else max(self.end, other.end)
+        return self._replace(start=min(self.start, other.start), end=end)
+
+
+class Recorder:
+    """Reads bodies, and counts those that are left out.
+
+    ``moment``: what happened later is not recorded, in seconds since the epoch. ``since``: what ended before is left out, and what
+    began before begins then. ``without``: uuids of cells that are left out. ``default_zone`` has no pseudonym.
+    """
+
+    def __init__(self, moment: float, since: float | None, without: Collection[str], names: Names, default_zone: str) -> None:
+        self.moment = moment
+        self._since = since
+        self._without = frozenset(without)
+        self._names = names
+        self._default_zone = default_zone
+        self.begins, self.never_ran, self.unreadable = moment, 0, 0
+
+    def trace(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]], folder: Path) -> Iterator[list[Value]]:
+        """The lines of the trace. ``folder``: of temporary files."""
+        by_server = sorted_rows(self._stays(bodies), itemgetter(0, 1, 2), folder)
+        by_time = sorted_rows(_joined(by_server), itemgetter(3, 0, 1), folder)
+        for row in by_time:
+            stay = _Stay(*row)
+            self.begins = min(self.begins, stay.start)
+            yield self._line(stay)
+
+    def _stays(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[list[Value]]:
+        for body, spec in bodies:
+            if body.cell_uuid in self._without:
+                continue
+            if body.start is None:
+                self.never_ran += body.turn == 0
+            elif spec is None:
+                self.unreadable += 1
+            elif body.start <= self.moment and (self._since is None or body.end is None or body.end > self._since):
+                yield self._stay(body, body.start, spec)
+
+    def _stay(self, body: PastBody, start: float, spec: RequestSpec) -> list[Value]:
+        takes, group = spec.flavor.takes, spec.group
+        apart = group is not None and group.policy is not GroupPolicy.AFFINITY
+        start = start if self._since is None else max(start, self._since)
+        end = None if body.end is None or body.end > self.moment else max(body.end, start)
+        return [
+            body.server_uuid,
+            body.turn,
+            body.uuid,
+            round(start, 3),
+            None if end is None else round(end, 3),
+            takes.vcpus,
+            takes.memory_mb,
+            takes.disk_gb,
+            body.project_id,
+            spec.availability_zone or "",
+            "" if group is None else group.uuid,
+            "" if group is None else str(group.policy),
+            (spec.fault_domain or "") if apart else "",
+        ]
+
+    def _line(self, stay: _Stay) -> list[Value]:
+        of = self._names.of
+        number = f".{stay.turn}" if stay.turn else ""
+        return [
+            of("server", stay.server) + number,
+            stay.start,
+            stay.end,
+            stay.vcpus,
+            stay.memory_mb,
+            stay.disk_gb,
+            of("project", stay.project),
+            self.zone(stay.zone),
+            of("group", stay.group),
+            stay.policy,
+            of("domain", stay.fault_domain),
+        ]
+
+    def zone(self, name: str) -> str:
+        return name if name == self._default_zone else self._names.of("zone", name)
+
+    def fleet_line(self, host: FleetHost) -> list[Value]:
+        """A line of the fleet."""
+        of = self._names.of
+        name, cell, rack = of("host", host.name), of("cell", host.cell), of("rack", host.rack or "")
+        return [name, host.vcpus, host.memory_mb, host.disk_gb, cell, self.zone(host.zone or ""), rack]
+
+
+def _joined(rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
+    """The stays of each server. A body that comes twice, as from a database and an archive, counts once."""
+    for _, bodies in itertools.groupby(rows, itemgetter(0)):
+        stays: list[_Stay] = []
+        for row in bodies:
+            stay = _Stay(*row)  # type: ignore[arg-type]  # the row was made by _stay
+            for number, other in enumerate(stays):
+                if (both := other.joined(stay)) is not None:
+                    stays[number] = both
+                    break
+            else:
+                stays.append(stay)
+        yield from map(list, stays)
+
+
+def stored_bodies(database: ApiDatabase) -> Iterator[tuple[PastBody, RequestSpec | None]]:
+    """All bodies that the API database has, a page in memory at a time."""
+    after = ""
+    while (page := database.read(history.after, after, PAGE_BODIES)).bodies:
+        for body in page.bodies:
+            yield body, page.specs.get(body.batch_id)
+        after = page.bodies[-1].uuid
+
+
+def archived_bodies(path: Path) -> Iterator[tuple[PastBody, RequestSpec | None]]:
+    """All bodies of a file that ``db archive`` wrote. Their request specs follow them in the file.
+
+    Raises Invalid, with the line, for a file that is none, or in which too many bodies lack their requests.
+    """
+    waiting: dict[str, list[PastBody]] = {}
+    count = 0
+    for line, table, row in archive.read(path):
+        try:
+            body, spec = history.archived_body(table, row), history.archived_spec(table, row)
+        except (LookupError, TypeError):
+            raise errors.Invalid(f"{path}, line {line}: is not a row of this release or an earlier one") from None
+        if body is not None and body.start is None:
+            yield body, None
+        elif body is not None:
+            waiting.setdefault(body.batch_id, []).append(body)
+            count += 1
+            if count > ARCHIVE_BODIES_LIMIT:
+                raise errors.Invalid(f"{path}, line {line}: the requests of {count} servers before this line are missing")
+        if spec is not None:
+            found = waiting.pop(spec[0], [])
+            count -= len(found)
+            yield from ((each, spec[1]) for each in found)
+    for each in itertools.chain.from_iterable(waiting.values()):
+        yield each, None
+
+
+def fleet_of(
+    nodes: Iterable[tuple[str, str, Mapping[str, float], str]], zones: Mapping[str, str], racks: Mapping[str, str]
+) -> list[FleetHost]:
+    """``nodes``: host, node, capacity by column, and the name of the cell. A host with several nodes is several hosts."""
+    found: dict[str, list[tuple[str, FleetHost]]] = {}
+    for host, node, capacity, cell in nodes:
+        sizes = {name: max(int(amount), 0) for name, amount in capacity.items()}
+        made = FleetHost(host, **sizes, cell=cell, zone=zones.get(host), rack=racks.get(host))
+        found.setdefault(host, []).append((node, made))
+    hosts: list[FleetHost] = []
+    for some in found.values():
+        hosts += [host if len(some) == 1 else host._replace(name=f"{host.name} {node}") for node, host in some]
+    return sorted(hosts)
