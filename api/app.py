@@ -52,6 +52,7 @@ from api.project_images import ProjectImages
 from api.quota_classes import QuotaClasses
 from api.quota_limits import LimitsInForce
 from api.quota_sets import QuotaSets
+from api.rebalance import RebalanceDryRun
 from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.scheduler import SchedulerAsker
 from api.server_actions import Locks, ServerActions
@@ -289,6 +290,7 @@ def make_app(
     add("/v2.1/superconductor/dry-run", BootDryRun(acceptor, boot, schedulers), post=may.DRY_RUN)
     capacity = ServerCapacity(settings, database, registry, catalog, acceptor, schedulers)
     add("/v2.1/superconductor/capacity", capacity, get=may.CAPACITY)
+    add("/v2.1/superconductor/rebalance", RebalanceDryRun(acceptor, schedulers), get=may.REBALANCE)
     add("/v2.1/superconductor/status", Status(settings, database, registry, watch), get=may.STATUS)
     app.add_sink(not_served.unrouted, "/v2.1/")
     app.add_sink(not_served.unrouted, "/network/")

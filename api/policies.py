@@ -215,6 +215,7 @@ OPENAPI = "superconductor:openapi"
 STATUS = "superconductor:status"
 DRY_RUN = "superconductor:dry_run"
 CAPACITY = "superconductor:capacity"
+REBALANCE = "superconductor:rebalance"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(LIST, READER, "List servers.", "GET /servers"),
@@ -514,6 +515,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
     _of(DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"),
     _of(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
+    _of(REBALANCE, ADMIN, "See which moves would free the most.", "GET /superconductor/rebalance"),
 )
 """One rule for each operation of the API."""
 

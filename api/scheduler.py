@@ -13,6 +13,7 @@ from objects import errors
 from objects.capacity import Capacity, Loss
 from objects.context import RequestContext
 from objects.dry_run import DryRun
+from objects.rebalance import Rebalance
 from objects.spec import RequestSpec
 from rpc.errors import RemoteFault, Timeout, Unreachable
 
@@ -29,6 +30,8 @@ class SchedulerSource(Protocol):
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun: ...
 
     def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None) -> Capacity: ...
+
+    def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance: ...
 
 
 class SchedulerAsker:
@@ -49,6 +52,13 @@ class SchedulerAsker:
         Raises SchedulerSilent, errors.TooCostly, and errors.Invalid for specs that no host can meet.
         """
         return self._ask(partial(self._source.capacity, call.context, specs, lost))
+
+    def rebalance(self, call: Call, specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
+        """Which moves of at most so many per cent of the servers empty the most hosts.
+
+        Raises SchedulerSilent, and errors.Invalid for specs that no host can meet.
+        """
+        return self._ask(partial(self._source.rebalance, call.context, specs, at_most))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:

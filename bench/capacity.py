@@ -1,8 +1,8 @@
 """What it costs to count how many more servers fit: the time under the table's lock, and the processor's.
 
 ``python bench/capacity.py`` measures fleets of 1,000, 10,000 and 100,000 hosts as ``bench/_fleet.py`` makes them, 70 % full. It
-counts each of ten flavors alone, and three of them together, and places 2,000 servers of a lost cell elsewhere. ``--smoke`` takes
-a small fleet.
+counts each of ten flavors alone, and three of them together. It places 2,000 servers of a lost cell elsewhere, and plans moves of
+5 % of the servers. ``--smoke`` takes a small fleet.
 
 "loaded" adds the filters that limit the number of servers of a host: arithmetic does not know them, so that some hosts are tried
 several times.
@@ -23,10 +23,12 @@ sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is inst
 from bench._fleet import FLAVORS, Fleet
 from bench.decisions import COMPILED, CONTEXT, FILTERS, spec_of
 from db.api.displaced import ClaimedBody, DisplacedServers
+from db.api.movable import MovableServers
 from objects.capacity import FlavorRoom, Loss, LossKind, LossOutcome
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity, losses
+from scheduler.plan import capacity, losses, rebalance
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.rebalance import RebalancePlan, Rebalancer
 from scheduler.plan.request import Request
 from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
@@ -92,6 +94,42 @@ def lose(fleet: Fleet, driver: SchedulerDriver, servers: int, rounds: int) -> No
     print(f"{len(fleet.nodes):>8}  {'default':8} {'a lost cell':12} {took:>9.1f} {used:>8.1f} {what}", flush=True)
 
 
+def empty(fleet: Fleet, driver: SchedulerDriver, at_most: float, rounds: int) -> None:
+    """A row for planning moves of so many per cent of the servers, each of the smallest flavor."""
+    table, mono = fleet.table, time.monotonic()
+    moment = PlanContext(mono, time.time(), mono - 600.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+    allowed = min(int(table.instances[: table.size].sum() * at_most / 100), rebalance.limit(table))
+    rows = rebalance.sources(table, moment, allowed)
+    bodies = tuple(
+        ClaimedBody(
+            uuid=f"b{row}-{n}", server_uuid=f"s{row}-{n}", name="server", batch_id="b", inventory_id=table.inventory.item(row)
+        )
+        for row in rows.tolist()
+        for n in range(table.instances.item(row))
+    )
+    spec = spec_of(fleet, flavor=FLAVORS[0])
+    places = {table.inventory.item(row): (table.hosts[row], table.cells[table.cell.item(row)].uuid) for row in rows.tolist()}
+    found = MovableServers(
+        claims=DisplacedServers(bodies=bodies, specs={"b": spec}, slots=()),
+        specs=dict.fromkeys((body.uuid for body in bodies), spec),
+        hosts={body.uuid: places[body.inventory_id] for body in bodies},
+        live=frozenset(),
+        kept={},
+    )
+    movers = rebalance.movers_of(CONTEXT, found)
+
+    def planned() -> RebalancePlan:
+        with table.tentative():
+            rebalancer = Rebalancer(table, driver, moment, ())
+            plan = rebalancer.plan(rows, movers, allowed)
+            rebalancer.undo()
+            return plan
+
+    took, used, plan = cost(planned, rounds)
+    what = f"{len(plan.moves):,} moves empty {len(plan.rows):,} hosts, {rebalance.bound(table, allowed):,} at most"
+    print(f"{len(fleet.nodes):>8}  {'default':8} {'moves':12} {took:>9.1f} {used:>8.1f} {what}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small fleet for a moment: does it still work?")
@@ -104,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for what, filters in (("default", DEFAULT_FILTERS), ("loaded", FILTERS)):
             measure(fleet, load_driver(SchedulerSettings(enabled_filters=filters)), what, 2 if given.smoke else given.rounds)
         lose(fleet, load_driver(SchedulerSettings()), 100 if given.smoke else 2000, 3)
+        empty(fleet, load_driver(SchedulerSettings()), 5.0, 3)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("explain", "cli.explain:Explain", "explain why servers were placed where they are, or not at all"),
     ("replay", "cli.replay:ReplayDecision", "take a scheduling decision again, also with another configuration"),
     ("capacity", "cli.capacity:ShowCapacity", "show how many more servers fit"),
+    ("rebalance", "cli.rebalance:PlanRebalance", "show which moves would free the most"),
     ("lab replay", "cli.lab:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab record", "cli.lab_record:LabRecord", "write this deployment's past as a trace that can be replayed"),
     ("lab tune", "cli.lab:LabTune", "try values of scheduler options on a part of a trace"),

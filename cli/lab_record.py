@@ -14,7 +14,7 @@ from objects import errors
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
     from db.api.history import PastBody
     from lab.fleet import FleetHost
-    from lab.record import Names, HistoryRecord, Recorder
+    from lab.record import HistoryRecord, Names, Recorder
     from objects.spec import RequestSpec
 
 BEHIND_S = 60.0

@@ -1,6 +1,6 @@
 """The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses.
 
-``dry_run`` and ``capacity`` are questions of operators: they claim nothing.
+``dry_run``, ``capacity`` and ``rebalance`` are questions of operators: they claim nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from objects.choice import Choice
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from objects.dry_run import DryRun
+from objects.rebalance import Rebalance
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.arguments import ITEMS_LIMIT, Ids
@@ -53,6 +54,15 @@ class SchedulerEndpoint(Protocol):
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         """See ``SchedulerClient.dry_run``."""
+        ...
+
+    def rebalance(
+        self,
+        context: RequestContext,
+        request_specs: Annotated[Sequence[RequestSpec], msgspec.Meta(max_length=FLAVORS_LIMIT)],
+        at_most: Annotated[float, msgspec.Meta(ge=0, le=100)],
+    ) -> Rebalance:
+        """See ``SchedulerClient.rebalance``."""
         ...
 
 
@@ -107,6 +117,13 @@ class SchedulerClient:
         """
         return self._client.call(context, "dry_run", DryRun, request_spec=request_spec)
 
+    def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
+        """Which moves of at most so many per cent of the servers empty the most hosts, and what fits before and after them.
+
+        Raises what ``capacity`` does.
+        """
+        return self._client.call(context, "rebalance", Rebalance, request_specs=list(request_specs), at_most=at_most)
+
     def update_resource_stats(self, context: RequestContext, name: checked.Name, stats: ComputeNode | Mapping[str, Any]) -> None:
         """Tell what a host, or a ``(host, node)``, offers and uses now: the fields of ``ComputeNode``, or such an object.
 
@@ -119,5 +136,5 @@ class SchedulerClient:
 
 def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
-    questions = ("capacity", "dry_run")
+    questions = ("capacity", "dry_run", "rebalance")
     return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from db.api import claims
+from db.api import claims, movable
 from db.api import displaced as displaced_servers
 from db.api.claiming import EVERYTHING
 from objects import errors, hints
@@ -19,11 +19,12 @@ from objects.context import RequestContext
 from objects.dry_run import DryRun
 from objects.flavor import Flavor
 from objects.inventory import Slot
+from objects.rebalance import Rebalance
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity, losses
+from scheduler.plan import capacity, losses, rebalance
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.dry_run import DryRunPlanner
 from scheduler.plan.job import Job, PlanContext, checked
@@ -198,6 +199,56 @@ class SchedulerManager:
                 loss=outcome,
             )
 
+    def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
+        """The moves of at most ``at_most`` per cent of all servers that empty the most hosts, greedily. Writes nothing.
+
+        ``request_specs``: servers of which it tells how many fit before and after; none: one of the project's largest flavor.
+
+        Raises NoValidHost for specs that no host can meet, and DatabaseUnavailable.
+        """
+        self._topology(look=True)
+        with self._table.lock:
+            position, now = self._cursor.position(), self._now()
+            there = self._table.cell[: self._table.size] >= 0
+            servers = int(self._table.instances[: self._table.size][there].sum())
+            allowed = min(int(servers * at_most / 100), rebalance.limit(self._table))
+            rows = rebalance.sources(self._table, now, allowed)
+            inventories, most = self._table.inventory[rows].tolist(), rebalance.bound(self._table, allowed)
+        database = self._ledger.database
+        found = database.read(movable.read, inventories, 2 * rebalance.SERVERS_LIMIT)
+        movers = rebalance.movers_of(context, found)
+        for some in movers.values():
+            for mover in some:
+                mover.job.places = self._places(mover.job.spec)
+        specs = request_specs or [_new_server(context, flavor) for flavor in self._flavors(context.project_id)[:1]]
+        jobs = [checked(context, spec, ()) for spec in specs]
+        log, now, driver = database.read(claims.changed_since, *position), self._now(), self._driver
+        with self._table.lock:
+            self._table.set_inventories(log.rows, now.mono)
+            self._cursor.advance(log.rows)
+            with self._table.tentative():
+                requests = {job.spec.flavor.name: job.request(self._table, now) for job in jobs}
+                before = rebalance.state(self._table, driver, requests)
+                rebalancer = rebalance.Rebalancer(self._table, driver, now, found.claims.slots)
+                try:
+                    plan = rebalancer.plan(rows, movers, allowed)
+                    requests = {job.spec.flavor.name: job.request(self._table, now) for job in jobs}
+                    after = rebalance.state(self._table, driver, requests)
+                finally:
+                    rebalancer.undo()
+            return Rebalance(
+                servers=servers,
+                allowed=allowed,
+                moves=plan.moves,
+                hosts=tuple(self._table.hosts[row] for row in plan.rows),
+                bound=most,
+                before=before,
+                after=after,
+                considered=len(found.claims.bodies),
+                kept=rebalance.kept_of(found),
+                early=now.young,
+            )
+
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.
 
@@ -312,3 +363,15 @@ class SchedulerManager:
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)
+
+
+def _new_server(context: RequestContext, flavor: Flavor) -> RequestSpec:
+    """The request of one server of the caller."""
+    return RequestSpec(
+        batch_id=context.request_id.removeprefix("req-"),
+        request_id=context.request_id,
+        project_id=context.project_id,
+        user_id=context.user_id,
+        name="rebalance",
+        flavor=flavor,
+    )

@@ -281,6 +281,7 @@ QUESTIONS = (
     "compute.diagnostics",
     "scheduler.capacity",
     "scheduler.dry_run",
+    "scheduler.rebalance",
 )
 """They change no row, and who asks is told if there is no answer: ``test_api_console.py``, ``test_api_dry_run.py`` and so on."""
 OF_SHARED_PROCESSES = ("cell-conductor.report_states",)

@@ -147,6 +147,7 @@ PATHS = [
     "/v2.1/superconductor/status",
     "/v2.1/superconductor/dry-run",
     "/v2.1/superconductor/capacity",
+    "/v2.1/superconductor/rebalance",
     "/v2.1/{}/servers",
     "/v2.1/{}/limits",
     "/v2.1/{}",

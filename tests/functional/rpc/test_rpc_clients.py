@@ -23,6 +23,7 @@ from objects.dry_run import DryRun, PlannedServer
 from objects.flavor import Flavor
 from objects.messages_version import SPAN, V1_0
 from objects.process import About
+from objects.rebalance import Rebalance, RebalanceMove, RoomLeft
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from objects.task import DriveChanges, Power, TaskArgs, TaskKind, TaskOrder
@@ -54,6 +55,30 @@ DRY_RUN = DryRun(
     decision=Decision(id="", batch_id="b1", request_id="req-1", at=1.0, driver="filter", hosts=2),
     servers=(PlannedServer(instance_uuid="i1", host="h1", score=1.5, parts={"RAMWeigher": 1.5}, alternates=("h2",)),),
     one_of=2,
+)
+REBALANCE = Rebalance(
+    servers=9,
+    allowed=1,
+    moves=(
+        RebalanceMove(
+            server="s1",
+            name="web",
+            project_id="p",
+            flavor="small",
+            vcpus=1,
+            memory_mb=512,
+            source="h1",
+            destination="h2",
+            live=True,
+            gain=1.0,
+        ),
+    ),
+    hosts=("h1",),
+    bound=1,
+    before=RoomLeft(empty_hosts=0, stranded_vcpus=1.5, stranded_memory_mb=0.0, fits={"small": 3}),
+    after=RoomLeft(empty_hosts=1, stranded_vcpus=0.5, stranded_memory_mb=0.0, fits={"small": 4}),
+    considered=2,
+    kept={"locked": 1},
 )
 LOSS = Loss(kind=LossKind.HOST, name="h7")
 CAPACITY = Capacity(
@@ -88,6 +113,10 @@ class Recorder:
     def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
         self.calls.append(("capacity", context, *request_specs, lost))
         return CAPACITY
+
+    def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
+        self.calls.append(("rebalance", context, *request_specs, at_most))
+        return REBALANCE
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         self.calls.append(("dry_run", context, request_spec))
@@ -239,7 +268,9 @@ def test_the_scheduler_is_asked_what_it_would_decide(bus: Bus) -> None:
 
     assert SchedulerClient(bus).dry_run(CONTEXT, SPEC) == DRY_RUN
     assert SchedulerClient(bus).capacity(CONTEXT, [SPEC, SPEC], LOSS) == CAPACITY
-    assert endpoint.calls == [("dry_run", CONTEXT, SPEC), ("capacity", CONTEXT, SPEC, SPEC, LOSS)]
+    assert SchedulerClient(bus).rebalance(CONTEXT, [SPEC], 2.5) == REBALANCE
+    asked = [("dry_run", CONTEXT, SPEC), ("capacity", CONTEXT, SPEC, SPEC, LOSS), ("rebalance", CONTEXT, SPEC, 2.5)]
+    assert endpoint.calls == asked
 
 
 def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:

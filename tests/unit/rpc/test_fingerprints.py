@@ -34,6 +34,7 @@ FINGERPRINTS = {
     "InstanceSummary": "1.4-723f1a307995",
     "Loss": "1.1-c2d7b39f472e",
     "Origin": "1.1-7a2a9caecdcd",
+    "Rebalance": "1.0-5f45f2703971",
     "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.8-2596d43d6a1d",
     "Selection": "1.1-1cfc9cd9b237",
