@@ -1,13 +1,13 @@
 """Who deleted a server.
 
-Revision ID: 0036
+Revision ID: 0033
 """
 
 from __future__ import annotations
 
 from db.sql.migrations.shorthand import Name, add_column, column
 
-revision = "0036"
+revision = "0033"
 down_revision = "0032"
 
 
