@@ -18,7 +18,10 @@ from objects.operation import Operation, OperationKind, Outcome
 
 
 class ActionKind(enum.StrEnum):
-    """The kinds of actions that a cell stores. The others are operations (``objects/operation.py``), under their kinds."""
+    """The kinds of actions that are not operations (``objects/operation.py``), which go under their kinds.
+
+    A cell stores the deletes only: a create is told from the server's mapping. Earlier releases stored it too.
+    """
 
     CREATE = "create"
     DELETE = "delete"
@@ -40,7 +43,7 @@ class Started(Object, frozen=True, kw_only=True):
     """A stored action. ``request_id`` None: a sweep brought it to the cell. Times in seconds since the epoch.
 
     ``user_id``: who asked for it; None: the server's user.
-    ``written_at``: when it was written in the cell; None: it was not, or an older release did not record it.
+    ``written_at``: when an earlier release wrote it in the cell, which was when the instance was staged.
     """
 
     kind: ActionKind
@@ -172,10 +175,10 @@ def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decis
         began = max(at, made.at - made.elapsed_ms / 1000)
         yield Event(stage=Stage.SCHEDULE, started_at=began, finished_at=made.at, error=error, message=made.message or None)
         staging_from = made.at
-    if started.written_at is not None:
-        began = min(staging_from, started.written_at)
-        yield Event(stage=Stage.STAGE, started_at=began, finished_at=started.written_at)
     buried = server.host is None and server.state == "error"
+    staged_at = server.mapped_at if started.written_at is None and not buried else started.written_at
+    if staged_at is not None:
+        yield Event(stage=Stage.STAGE, started_at=min(staging_from, staged_at), finished_at=staged_at)
     yield Event(
         stage=Stage.HAND_OVER,
         started_at=at,

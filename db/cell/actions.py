@@ -1,4 +1,4 @@
-"""Instance actions in a cell: what was requested of a server, by which request, and when. The instance's row has the result."""
+"""Instance actions in a cell: when a delete arrived there, and by which request. The instance's row has the result."""
 
 from __future__ import annotations
 
@@ -14,16 +14,10 @@ _INSERT = sa.insert(instance_actions)
 _KINDS = frozenset(ActionKind)
 
 
-def begin(tx: CellTransaction, kind: ActionKind, starts: Iterable[tuple[str, float]], request_id: str | None, now: float) -> None:
-    """Record an action for each ``(instance, time)`` in one statement, in the transaction that brings it into the cell."""
-    begin_all(tx, kind, [(uuid, started_at, request_id) for uuid, started_at in starts], now)
-
-
-def begin_all(tx: CellTransaction, kind: ActionKind, starts: Iterable[tuple[str, float, str | None]], now: float) -> None:
-    """Record actions of several requests: ``(instance, time, request)``."""
-    common = {"action": kind, "written_at": now}
-    rows = [common | {"instance_uuid": uuid, "request_id": request, "started_at": at} for uuid, at, request in starts]
-    if rows:
+def begin(tx: CellTransaction, kind: ActionKind, uuids: Iterable[str], request_id: str | None, now: float) -> None:
+    """Record an action on each instance in one statement, in the transaction that brings it into the cell."""
+    common = {"action": kind, "request_id": request_id, "started_at": now, "written_at": now}
+    if rows := [common | {"instance_uuid": uuid} for uuid in uuids]:
         tx.execute(_INSERT, rows)
 
 

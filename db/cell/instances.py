@@ -108,7 +108,7 @@ def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: st
             rows[change.row.uuid] = change.row
             if outbox.kept(tx):
                 outbox.put(tx, "cell", notification.of_change(None, change.row, now))
-    actions.begin(tx, ActionKind.DELETE, [(change.row.uuid, now) for change in changes], request_id, now)
+    actions.begin(tx, ActionKind.DELETE, [change.row.uuid for change in changes], request_id, now)
     tell(tx, changes, now)
     return rows | present
 

@@ -12,12 +12,10 @@ import msgspec
 import sqlalchemy as sa
 
 from db import secrets
-from db.cell import actions
 from db.cell.tables import block_device_mappings, builds, instance_actions, instance_faults, instances, tags
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 from objects import stored
-from objects.action import ActionKind
 from objects.base import Object
 from objects.instance import Instance, State
 from objects.spec import RequestSpec
@@ -165,9 +163,7 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
 
 
 def _attach(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> None:
-    """What hangs off an instance from its first moment: who asked for it, tags, block devices, and in cell0 the fault."""
-    started = [(new.instance.uuid, new.created_at, part.spec.request_id) for part in parts for new in part.news]
-    actions.begin_all(tx, ActionKind.CREATE, started, now)
+    """What hangs off an instance from its first moment: tags, block devices, and in cell0 the fault."""
     words: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []
     for part in parts:

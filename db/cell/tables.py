@@ -117,7 +117,7 @@ instance_actions = table(
     sa.Column("instance_uuid", Uuid, nullable=False, index=True),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("request_id", Name),
-    sa.Column("written_at", Time),  # of a creation: when it was staged
+    sa.Column("written_at", Time),
     sa.Column("started_at", Time, nullable=False),  # the outcome is in the instance's row
 )
 

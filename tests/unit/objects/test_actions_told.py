@@ -84,6 +84,11 @@ def test_the_stages_of_a_creation_stand_in_their_order() -> None:
     ]
 
 
+def test_staging_ends_with_the_hand_over_if_its_time_was_not_recorded() -> None:
+    assert spans(a_row(State.SCHEDULED), Stage.STAGE) == [(None, 10.0, 13.0, None)]
+    assert spans(a_row(State.SCHEDULED, history=()), Stage.STAGE) == [(None, 10.0, 13.0, None)]
+
+
 def test_what_never_had_a_host_failed_in_its_hand_over() -> None:
     buried = msgspec.structs.replace(SERVER, state="error", fault="No valid host was found.", updated_at=14.0)
     action = told(CREATED, buried, None)
