@@ -45,6 +45,7 @@ _ALL = sa.select(*_COLUMNS)
 _BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
 _LOCK = _BY_ID.with_for_update()
 _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
+_BY_HOST = _ALL.where(inventories.c.host.in_(dialect.uuids("ids")))
 _IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids("hosts")))
 
 
@@ -169,7 +170,7 @@ def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -
     return _found(tx, _LOCK_FREE if only_free else _LOCK, ids)
 
 
-def _found(tx: ApiTransaction, statement: Any, ids: Collection[int]) -> list[Inventory]:
+def _found(tx: ApiTransaction, statement: Any, ids: Collection[Any]) -> list[Inventory]:
     found: list[Inventory] = []
     ordered = sorted(ids)
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
@@ -283,7 +284,11 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
     Usage is not changed: it follows from the claims.
     """
     wanted = {(node.host, node.node): node for node in nodes}
-    known = {(row.host, row.node): row for row in _of_hosts(tx, {host for host, _ in wanted})}
+    hosts = {host for host, _ in wanted}
+    read = {(row.host, row.node): row for row in _found(tx, _BY_HOST, hosts)}
+    if all(key in read and not _differs(read[key], node, cell_uuid) for key, node in wanted.items()):
+        return  # usually: nothing has to be locked
+    known = {(row.host, row.node): row for row in _of_hosts(tx, hosts)}
     changed = [
         {"key": known[key].id, "new_service_event": _event(known[key], cell_uuid), **_values(node, cell_uuid, stamp)}
         for key, node in wanted.items()
