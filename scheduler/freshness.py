@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
@@ -150,12 +151,16 @@ class Freshness:
         return [((cell,), float("inf") if age is None else age) for cell, age in self.ages().items()]
 
     def follow(self) -> None:
-        """Read everything that comes from the API database: topology, claims and cells."""
+        """Read everything that comes from the API database: claims, topology and cells. Most rounds are one statement."""
+        began = time.monotonic()
         with self._table.lock:
-            self._table.expire_name_conflicts(time.monotonic() - self._settings.service_down_time)
-        self._follow_topology(self._topology.get)
+            self._table.expire_name_conflicts(began - self._settings.service_down_time)
+        if self._ledger_read:
+            self._follow_claims()  # first: it reads the epochs for all that follow
+        self._follow_topology(partial(self._topology.refresh, began))
         self._usable_flavors = self._flavors.get()
-        self._follow_claims()
+        if not self._ledger_read:
+            self._read_ledger()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
 
     def flavors(self, project_id: str) -> list[Flavor]:
@@ -196,12 +201,11 @@ class Freshness:
             self._table.set_topology(topology.cells, topology.homes, topology.zones(), topology.aggregates)
 
     def _follow_claims(self) -> None:
-        if not self._ledger_read:
-            self._read_ledger()
-            return
         with self._table.lock:
             ahead = self._table.take_rows_ahead()
+        began = time.monotonic()
         log = self._database.read(claims.changed_since, *self._position())
+        self._registry.epochs.note(log.epochs, began)
         now = time.monotonic()
         with self._table.lock:
             self._table.set_inventories(log.rows, now)

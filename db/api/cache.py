@@ -40,6 +40,12 @@ class EpochReader:
                 self._read_at = begun
             return self._epochs, self._read_at
 
+    def note(self, read: dict[str, int], since: float) -> None:
+        """Take over epochs that another statement has read, which began at ``since`` (monotonic clock)."""
+        with self._lock:
+            if since > self._read_at:
+                self._epochs, self._read_at = read, since
+
 
 class EpochCache(Generic[T]):
     """A value loaded from the database, and loaded again when one of its epochs has risen.
@@ -76,12 +82,13 @@ class EpochCache(Generic[T]):
         finally:
             self._looking.release()
 
-    def refresh(self) -> T:
+    def refresh(self, since: float | None = None) -> T:
         """Check the epochs now, and return the value. Threads that call this during a check share the next one.
 
-        Raises DatabaseUnavailable only if there is no value yet.
+        ``since``: a check that began then or later will do (monotonic clock). Raises DatabaseUnavailable only if there is no value
+        yet.
         """
-        asked = time.monotonic()
+        asked = time.monotonic() if since is None else since
         with self._looking:
             value = self._value
             if value is None:

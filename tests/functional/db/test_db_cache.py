@@ -63,6 +63,22 @@ def test_value_is_loaded_once_and_again_when_its_epoch_rose(tmp_path: Path) -> N
     assert loader.loads == 2, "the epoch of another kind is not ours"
 
 
+def test_epochs_that_another_statement_has_read_are_read_once(tmp_path: Path) -> None:
+    database, loader = api_database(tmp_path), Loader()
+    reader = EpochReader(database)
+    cache = EpochCache(reader, (Epoch.FLAVORS,), loader, interval=0.0)
+    cache.get()
+    database.write(flavors.create, flavor("m1"))
+    began = time.monotonic()
+    reader.note(database.read(epochs.read), began)
+    with StatementCounter() as counter:
+        assert cache.refresh(began) == ["m1"]
+        assert not [text for _, text in counter.statements() if "epochs" in text]
+        reader.note({}, began - 1.0)  # older ones change nothing
+        assert cache.refresh(began) == ["m1"]
+    assert loader.loads == 2
+
+
 def test_any_of_several_epochs_reloads(tmp_path: Path) -> None:
     database, loader = api_database(tmp_path), Loader()
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS, Epoch.AGGREGATES), loader, interval=0.0)
