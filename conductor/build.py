@@ -424,7 +424,8 @@ class Builder:
             self._operate(waiting)
 
     def _decide(self, staged: Sequence[Placed]) -> list[str]:
-        return self._database.write(builds.hand_over, [p.hand_over for p in staged], self._database.now())
+        whole = [batch for batch, members in by_batch(staged).items() if _has_whole(members)]
+        return self._database.write(builds.hand_over, _hand_overs(staged), self._database.now(), whole)
 
     def _go_elsewhere(self, refused: Sequence[Placed], excluded_cells: tuple[str, ...]) -> None:
         """Build in other cells, under new fences: a copy left in the first cell can then never be handed over."""
@@ -505,6 +506,12 @@ class Builder:
 
 def _hand_overs(placed: Sequence[Placed]) -> list[builds.HandOver]:
     return [p.hand_over for p in placed]
+
+
+def _has_whole(members: Sequence[Placed]) -> bool:
+    """Whether these are all servers of a batch that has secrets."""
+    spec = members[0].batch.spec
+    return spec.has_secrets and len(members) == spec.num_instances
 
 
 def _uuid(request: leases.LeasedRequest) -> str:

@@ -114,10 +114,12 @@ def _every_page(page: Callable[[], int]) -> int:
 
 
 def erase_decided(api_database: ApiDatabase) -> None:
-    """At the API level: erase the secrets of batches whose requests were all handed over, buried or deleted."""
-    while batches := api_database.read(secrets.decided):
+    """At the API level: erase the secrets of batches without a queued request, where no hand-over has done it."""
+    full = True
+    while full and (batches := api_database.read(secrets.decided)):
         api_database.write(secrets.erase_requests, batches)
         LOG.debug("erased the queued secrets of %d batches", len(batches))
+        full = len(batches) == secrets.PAGE_SIZE
 
 
 def erase_finished(cell_database: CellDatabase, aside: SetAside) -> None:

@@ -1,9 +1,10 @@
 """Sealed secrets of batches: beside the queue in the API database, beside the builds in a cell's. Nobody here can open them.
 
-Rows are erased by sweeps, once what they were for is done. In the API database that is final by itself: a batch never gets
-another request. In a cell an instance of the batch may be about to be staged, so there the row's lock decides: ``stage`` takes it
-before it writes an instance, and ``erase_builds`` takes it before it looks for unfinished ones, with a statement of its own. One
-DELETE with a condition would not do: PostgreSQL, having waited for the row, judges the condition by what was committed before.
+Rows are erased once what they were for is done. In the API database the hand-over of all requests of a batch does it, otherwise a
+sweep. That is final by itself: a batch never gets another request. In a cell an instance of the batch may be about to be staged, so
+there the row's lock decides: ``stage`` takes it before it writes an instance, and ``erase_builds`` takes it before it looks for
+unfinished ones, with a statement of its own. One DELETE with a condition would not do: PostgreSQL, having waited for the row,
+judges the condition by what was committed before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from objects.base import Object
 from objects.instance import State
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+PAGE_SIZE = dialect.IN_LIST_SIZE
+"""Batches that ``decided`` and ``finished`` return at most."""
 
 UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
 """States in which an agent may still ask for the secrets. A DELETING instance is not built any more."""
@@ -52,7 +55,8 @@ because they are written with the spec and erased when no request of the batch i
 _NOT_QUEUED = ~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id)
 DECIDED = sa.exists(request_secrets.c.batch_id).where(_NOT_QUEUED)
 """SQL condition: ``decided`` would return something."""
-_DECIDED = sa.select(request_secrets.c.batch_id).where(_NOT_QUEUED).limit(dialect.IN_LIST_SIZE)
+_DECIDED = sa.select(request_secrets.c.batch_id).where(_NOT_QUEUED).limit(PAGE_SIZE)
+_ERASE_REQUESTS = sa.delete(request_secrets).where(request_secrets.c.batch_id.in_(dialect.uuids("batches")), _NOT_QUEUED)
 
 
 def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
@@ -68,13 +72,14 @@ def of_request(tx: Connection, batch_id: str) -> str | None:
 
 
 def decided(tx: Connection) -> list[str]:
-    """Batches whose secrets are kept although none of their requests is queued any more. That is final."""
+    """Batches whose secrets are kept although none of their requests is queued any more, a page of them."""
     return list(tx.execute(_DECIDED).scalars())
 
 
 def erase_requests(tx: Connection, batch_ids: Sequence[str]) -> None:
-    """Erase what is kept for these batches, as ``decided`` named them."""
-    tx.execute(sa.delete(request_secrets).where(request_secrets.c.batch_id.in_(batch_ids)))
+    """Erase what is kept for those of these batches that have no queued request. That is final."""
+    for start in range(0, len(batch_ids), dialect.IN_LIST_SIZE):
+        tx.execute(_ERASE_REQUESTS, {"batches": batch_ids[start : start + dialect.IN_LIST_SIZE]})
 
 
 # -- in a cell's database ----------------------------------------------------------------------------------------------------
@@ -89,7 +94,7 @@ _UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instance
 _DONE = ~sa.exists().where(_UNFINISHED)
 FINISHED = sa.exists(build_secrets.c.batch_id).where(_DONE)
 """SQL condition: ``finished`` would return something."""
-_FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(dialect.IN_LIST_SIZE)
+_FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(PAGE_SIZE)
 _LOCK = (
     sa.select(build_secrets.c.batch_id)
     .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))

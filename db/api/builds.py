@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
-from db import outbox
+from db import outbox, secrets
 from db.api import addresses, claims, edits, leases, operation_steps, quotas
 from db.api.accepting import Accepted, NewBatch, NewServer, accept, accept_all, foresee
 from db.api.tables import build_requests, client_tokens, instance_mappings
@@ -116,12 +116,15 @@ _BURY = (
 )
 
 
-def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
+def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float, whole: Sequence[str] = ()) -> list[str]:
     """Map each request that is still leased under the given fence to its cell, and delete the request; return the uuids won.
 
     A missing uuid was lost to a delete or to another conductor. The caller must leave it alone.
+
+    ``whole``: batches with secrets of which these are all requests. The secrets of those that are all won are erased.
     """
     won = _hand_over(tx, items, now)
+    secrets.erase_requests(tx, whole)
     if outbox.kept(tx):
         handed = [item for item in items if item.instance_uuid in won]
         outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])

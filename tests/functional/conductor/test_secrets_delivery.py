@@ -151,7 +151,7 @@ class TestSuperConductor:
             yield made
 
     def accept(self, cloud: World, sealed: str | None = "", count: int = 1, on: tuple[str, ...] = ()) -> RequestSpec:
-        spec, now = fleet.spec(has_secrets=True, force_hosts=on), time.time()
+        spec, now = fleet.spec(has_secrets=True, force_hosts=on, num_instances=count), time.time()
         sealed = MASTER.seal(API, spec.batch_id, SECRETS) if sealed == "" else sealed
 
         def write(tx: ApiTransaction) -> None:
@@ -185,6 +185,15 @@ class TestSuperConductor:
             assert own.open(spec.batch_id, kept) == SECRETS
             with pytest.raises(errors.Misconfigured):
                 Vault(MASTER.keys_of(CELL_UUID)).open(spec.batch_id, kept)
+            assert cloud.api.read(secrets.of_request, spec.batch_id) is None, "erased with the hand-over"
+
+    def test_they_stay_at_the_api_level_until_the_whole_batch_is_handed_over(self, cloud: World) -> None:
+        conductor, spec = cloud.conductor("one"), self.accept(cloud, count=2)
+        deleted, _ = cloud.uuids(spec)
+        cloud.delete(deleted)
+        self.build(conductor, spec, MASTER)
+        assert cloud.requests() == {}
+        assert cloud.api.read(secrets.of_request, spec.batch_id) is not None, "the conductor saw one of two"
         erase_decided(cloud.api)
         assert cloud.api.read(secrets.of_request, spec.batch_id) is None
 

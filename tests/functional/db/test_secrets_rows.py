@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from db import secrets
 from db.api import builds
+from db.api.builds import HandOver
 from db.cell import instances, staging
 from db.cell.tables import build_secrets
 from db.secrets import Kept
@@ -73,6 +74,17 @@ class TestQueued:
         api.write(secrets.erase_requests, api.read(secrets.decided))
         kept = [api.read(secrets.of_request, spec.batch_id) is not None for spec in (handed, deleted, waiting)]
         assert kept == [False, False, True]
+
+    def test_a_hand_over_of_all_requests_erases_them(self, api: Database) -> None:
+        queue, spec, other = Queue(api), accept(api, 2), accept(api, 2)
+        for batch_id, fences in ((spec.batch_id, (1, 1)), (other.batch_id, (1, 0))):
+            items = [
+                HandOver(instance_uuid=uuid, fence=fence, cell_uuid="c", host="h1", node="h1", availability_zone=None)
+                for uuid, fence in zip(queue.lease(batch_id), fences, strict=True)
+            ]
+            api.write(builds.hand_over, items, NOW, [batch_id])
+        assert api.read(secrets.of_request, spec.batch_id) is None
+        assert api.read(secrets.of_request, other.batch_id) == LONG, "one request was lost"
 
 
 SPEC = fleet.spec()
