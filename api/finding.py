@@ -22,7 +22,6 @@ from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
-from objects.operation import Operation
 from objects.port import Port
 from objects.spec import RequestSpec
 from service.rate_limited_log import RateLimitedLog
@@ -68,18 +67,18 @@ class Finder:
 
     def find(self, uuid: str, call: Call, *, deleted: bool = False) -> FoundServer:
         """The server, if the caller may see it. Raises errors.NotFound; also for a deleted server unless ``deleted``."""
-        server, beside = self._stored(uuid, call, deleted=deleted)
-        if server.state == "error" and beside.operation is None:
+        found = self._stored(uuid, call, deleted=deleted)
+        if found.server.state == "error" and found.server.operation is None:
             # an operation that ended between the two reads has given the server another body: look again
-            server, beside = self._stored(uuid, call, deleted=deleted)
-        found = self._ask_cell(msgspec.structs.replace(server, operation=beside.operation), beside.spec)
-        return msgspec.structs.replace(found, ports=beside.ports, groups=beside.groups)
+            found = self._stored(uuid, call, deleted=deleted)
+        asked = self._ask_cell(found.server, found.spec)
+        return msgspec.structs.replace(asked, ports=found.ports, groups=found.groups)
 
-    def _stored(self, uuid: str, call: Call, *, deleted: bool) -> tuple[Server, StoredBeside]:
-        server = self._database.read(mappings.get, uuid, call.scope) if is_uuid(uuid) else None
-        if server is None or (server.deleted and not deleted):
+    def _stored(self, uuid: str, call: Call, *, deleted: bool) -> FoundServer:
+        found = self._database.read(_stored, uuid, call.scope) if is_uuid(uuid) else None
+        if found is None or (found.server.deleted and not deleted):
             raise missing(uuid)
-        return server, self._database.read(_stored_beside, server)
+        return found
 
     def server(self, uuid: str, call: Call) -> Server:
         """The server as the API database knows it, if the caller may see it; no cell is asked. Raises errors.NotFound."""
@@ -164,23 +163,20 @@ class Finder:
         return min((since for since in (*noted, *own) if since is not None), default=time.time())
 
 
-class StoredBeside(Object, frozen=True, kw_only=True):
-    """What the API database has of a server beside its mapping."""
-
-    spec: RequestSpec | None
-    operation: Operation | None
-    ports: tuple[Port, ...]
-    groups: tuple[str, ...]
-
-
-def _stored_beside(tx: ApiTransaction, server: Server) -> StoredBeside:
-    spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
+def _stored(tx: ApiTransaction, uuid: str, project_id: str | None) -> FoundServer | None:
+    """The server as the API database has it. One statement, unless it has ports, a group or operations."""
+    found = mappings.get_shown(tx, uuid, project_id)
+    if found is None:
+        return None
+    server, spec = found.server, found.spec
+    if found.operated:
+        server = msgspec.structs.replace(server, operation=operations.open_for(tx, [server.uuid]).get(server.uuid))
     has_ports = spec is None or addresses.has_ports(spec.properties.networks)
     ports = addresses.ports_of(tx, [server.uuid]).get(server.uuid, ()) if has_ports else ()
     group = spec.group.uuid if spec is not None and spec.group is not None else None
-    return StoredBeside(
+    return FoundServer(
+        server=server,
         spec=spec,
-        operation=operations.open_for(tx, [server.uuid]).get(server.uuid),
         ports=ports,
         groups=(group,) if group is not None and server_groups.exists(tx, group) else (),
     )

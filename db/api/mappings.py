@@ -47,6 +47,14 @@ class MappingState(Object, frozen=True, kw_only=True):
     requested: bool
 
 
+class ShownServer(Object, frozen=True, kw_only=True):
+    """A server with its request spec; None if that cannot be decoded or is gone. ``operated``: it has had an operation."""
+
+    server: Server
+    spec: RequestSpec | None
+    operated: bool
+
+
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 _HOME = instance_mappings.alias("home")
 _GET = (
@@ -55,6 +63,9 @@ _GET = (
         _HOME, instance_mappings, instance_mappings.c.instance_uuid == sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid)
     )
     .where(_HOME.c.instance_uuid == sa.bindparam("uuid"), _HOME.c.server_uuid.is_(None))
+)
+_GET_SHOWN = _GET.add_columns(request_specs.c.spec, _HOME.c.last_number.label("given_out")).outerjoin(
+    request_specs, request_specs.c.batch_id == instance_mappings.c.batch_id
 )
 
 
@@ -65,6 +76,15 @@ def get(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> Server 
     """
     row = tx.execute(_GET, {"uuid": uuid}).one_or_none()
     return None if row is None or project_id not in (None, row.project_id) else server_of(row)
+
+
+def get_shown(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> ShownServer | None:
+    """``get`` with what a show needs, in one statement: clients repeat it until their servers are ACTIVE."""
+    row = tx.execute(_GET_SHOWN, {"uuid": uuid}).one_or_none()
+    if row is None or project_id not in (None, row.project_id):
+        return None
+    spec = None if row.spec is None else _spec_of(row.batch_id, row.spec)
+    return ShownServer(server=server_of(row), spec=spec, operated=bool(row.given_out))
 
 
 _OF_BODIES = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
@@ -106,11 +126,17 @@ def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST_SIZE]))
         for row in tx.execute(query):
-            try:
-                found[row.batch_id] = stored.load(row.spec, RequestSpec)
-            except stored.UNREADABLE as error:
-                _COMPLAINTS("spec", logging.ERROR, "the request spec of batch %s cannot be decoded: %s", row.batch_id, error)
+            if (spec := _spec_of(row.batch_id, row.spec)) is not None:
+                found[row.batch_id] = spec
     return found
+
+
+def _spec_of(batch_id: str, text: str) -> RequestSpec | None:
+    try:
+        return stored.load(text, RequestSpec)
+    except stored.UNREADABLE as error:
+        _COMPLAINTS("spec", logging.ERROR, "the request spec of batch %s cannot be decoded: %s", batch_id, error)
+        return None
 
 
 def counts(tx: ApiTransaction) -> list[StateCount]:

@@ -10,6 +10,7 @@ import pytest
 
 from db.api import server_groups
 from db.cell import services
+from db.sql.counting import StatementCounter
 from objects.group import GroupPolicy, ServerGroup
 from objects.instance import FailureClass
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
@@ -194,3 +195,14 @@ def test_the_host_status_follows_its_service(front: Front) -> None:
     front.cell.write(services.set_disabled, "h-off", "superconductor-compute", True, "why", 0.0)
     listed = front.get("/v2.1/servers/detail", NEWEST).json["servers"]
     assert {server["name"]: server["host_status"] for server in listed} == hosts
+
+
+def test_a_poll_of_a_server_that_is_built_is_two_statements(front: Front) -> None:
+    """Clients that wait for their servers ask for little else."""
+    uuid = front.boot()
+    front.hand_over("h1")
+    front.get(f"/v2.1/servers/{uuid}")
+    with StatementCounter() as counter:
+        assert front.get(f"/v2.1/servers/{uuid}").json["server"]["status"] == "BUILD"
+    asked = sorted(database for database, text in counter.statements() if "epochs" not in text)  # these go by the clock
+    assert asked == ["api", "cell cell1"]
