@@ -20,6 +20,7 @@ from objects import errors, stored
 from objects.action import Action, ActionKind, Started, of_operation, told
 from objects.base import Object
 from objects.cell import CELL0_UUID
+from objects.context import request_of
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
 from objects.port import Port
@@ -94,7 +95,7 @@ class Finder:
     def actions(self, found: FoundServer) -> list[Action]:
         """The actions of the server, oldest first.
 
-        If its cell does not answer or none is assigned yet, the list still has the create action, from the request spec.
+        The create action is told from the request. Earlier releases stored it in the cell.
         """
         done = self._database.read(operations.of_server, found.server.uuid)
         every = [*self._first_and_last(found), *(of_operation(operation) for operation in done)]
@@ -122,7 +123,7 @@ class Finder:
         return every
 
     def _started(self, found: FoundServer) -> list[Started]:
-        """The actions of one body as its cell has recorded them; the create at least, as the request tells it."""
+        """The actions of one body as its cell has recorded them, after the create."""
         started: list[Started] = []
         if found.row is not None:
             try:
@@ -131,9 +132,9 @@ class Finder:
             except (errors.CellUnavailable, errors.NotFound) as error:
                 text = "the actions of instance %s are not known: %s"
                 self._complaints(str(error), logging.WARNING, text, found.server.uuid, error)
-        if not any(each.kind is ActionKind.CREATE for each in started) and found.spec is not None:
-            asked = Started(kind=ActionKind.CREATE, request_id=found.spec.request_id, started_at=found.server.created_at)
-            started.insert(0, asked)
+        if not any(each.kind is ActionKind.CREATE for each in started):
+            request_id = found.spec.request_id if found.spec is not None else request_of(found.server.batch_id)
+            started.insert(0, Started(kind=ActionKind.CREATE, request_id=request_id, started_at=found.server.created_at))
         return started
 
     def _ask_cell(self, server: Server, spec: RequestSpec | None) -> FoundServer:
