@@ -5,9 +5,10 @@
     python -m tests.faults.protocol_check --each --limit 260000          every guard in turn
     python -m tests.faults.protocol_check --requests 2 --faults 8 --walks 100000 --seed 1
     python -m tests.faults.protocol_check --sibling --faults 1          an all-or-nothing batch
+    python -m tests.faults.protocol_check --hold --faults 1             a hold
 
-local-claim and feed-order show what they are for with ``--requests 2`` only, the last three guards with ``--sibling``; redundant
-guards show nothing.
+local-claim and feed-order show what they are for with ``--requests 2`` only, guards of batches with ``--sibling``, those of holds
+with ``--hold``; redundant guards show nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from tests.faults import model_search, protocol_batch
+from tests.faults import model_search, protocol_batch, protocol_hold
 from tests.faults.model_search import FAULT, PROTOCOL, Label, Result, show
 from tests.faults.protocol_model import CELL0, GUARDS, Model, Row, State
 from tests.faults.protocol_steps import steps
@@ -36,7 +37,7 @@ def unsafe(model: Model, s: State) -> str | None:
         broken = unsafe_guests(model, s, r) or unsafe_rows(model, s, r) or unsafe_instance(model, s, r)
         if broken:
             return broken
-    return protocol_batch.unsafe(s)
+    return protocol_batch.unsafe(s) or protocol_hold.unsafe(s)
 
 
 def guests_of(model: Model, s: State, r: int) -> list[tuple[str, int]]:
@@ -190,6 +191,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-delete", action="store_true")
     parser.add_argument("--batch", action="store_true", help="the requests are one all-or-nothing batch")
     parser.add_argument("--sibling", action="store_true", help="the same, with one member more, modelled at the API level only")
+    parser.add_argument("--hold", action="store_true", help="the requests are those of holds")
     parser.add_argument("--whole-sweeps", action="store_true", help="the settler is never paused between its read and its write")
     parser.add_argument("--without", action="append", default=[], choices=sorted(GUARDS))
     parser.add_argument("--each", action="store_true", help="remove every guard in turn")
@@ -209,6 +211,7 @@ def main(arguments: Sequence[str]) -> int:
             split=not options.whole_sweeps,
             batch=options.batch,
             sibling=options.sibling,
+            hold=options.hold,
             without=without,
         )
         print(f"without {', '.join(without)}" if without else "all guards", flush=True)

@@ -16,7 +16,8 @@ about to stop, a feed event applied again late. Spawn failures and user deletes 
 agent may stay dead for as long as matters and then returns.
 
 With ``batch`` the requests are one all-or-nothing batch (``protocol_batch``), else they are independent. With ``sibling`` the batch
-has one member more, of which only that is modelled what the API level knows of it.
+has one member more, of which only that is modelled what the API level knows of it. With ``hold`` the requests are those of holds,
+which a user may boot and a sweep may let expire, at any moment (``protocol_hold``).
 
 Not modelled: quota, groups, lost disks, two agents on one host, row purge,
 clock values.
@@ -60,6 +61,9 @@ GUARDS = {
     "verdict-once": "an all-or-nothing batch is settled or fails once, whichever is written first",
     "guest-first": "what may have a guest is rolled back to ERROR only when the guest is gone",
     "rollback-sweep": "the API level repeats a roll-back until no sibling of the server that failed is left",
+    "hold-first": "a request of a hold is handed over only after its hold is gone",
+    "hold-row": "a request becomes held only while its hold is there",
+    "hold-once": "a hold is booted or expires once, by the one that deletes its row",
 }
 """Every guard of the protocol; a model may be built without some of them, to see what they are for."""
 
@@ -101,7 +105,7 @@ class Agent(NamedTuple):
 
 
 class Conductor(NamedTuple):
-    """A conductor that holds a request, by the step it will take next: ask, stage, bury, hand or undo."""
+    """A conductor that holds a request, by the step it will take next: ask, park, stage, bury, hand or undo."""
 
     step: str
     request: int
@@ -122,11 +126,12 @@ class Mapping(NamedTuple):
 
 
 class State(NamedTuple):
-    """The whole world. Per request: ``br`` (queued | leased, fence), ``mapping``, ``claim`` (host, fence); per cell: ``rows``,
-    unread ``feed`` events.
+    """The whole world. Per request: ``br`` (queued | leased | held, fence), ``mapping``, ``claim`` (host, fence); per cell:
+    ``rows``, unread ``feed`` events.
 
     ``suspected`` is a ghost: some host was called dead, or a deadline struck, so an old guest may still run. ``batch`` is open,
     failed, settled or rolled back (empty: there is none); ``sibling`` the state of the member that is not among the requests.
+    ``hold``: per request open, booted, expired, or both, which must not be (empty: there is none).
     """
 
     br: tuple[tuple[str, int] | None, ...]
@@ -142,6 +147,7 @@ class State(NamedTuple):
     lastread: tuple[int | None, ...]
     batch: str = ""
     sibling: str = ""
+    hold: tuple[str, ...] = ()
 
 
 def put(items: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
@@ -166,6 +172,7 @@ class Model:
         split: bool = True,
         batch: bool = False,
         sibling: bool = False,
+        hold: bool = False,
         without: Collection[str] = (),
     ) -> None:
         self.names = [host for host, _ in hosts]
@@ -175,7 +182,7 @@ class Model:
         self.hi = {host: index for index, host in enumerate(self.names)}
         self.n, self.k, self.f, self.cap = requests, conductors, faults, capacity
         self.deletes, self.split, self.off = deletes, split, frozenset(without)
-        self.batch, self.sibling = batch or sibling, sibling
+        self.batch, self.sibling, self.hold = batch or sibling, sibling, hold
 
     def on(self, guard: str) -> bool:
         return guard not in self.off
@@ -196,6 +203,7 @@ class Model:
             lastread=(None,) * cells,
             batch="open" if self.batch else "",
             sibling="building" if self.sibling else "",
+            hold=("open",) * n if self.hold else (),
         )
 
     # -- small helpers ------------------------------------------------------------------------------------------------

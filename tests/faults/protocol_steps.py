@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults import protocol_batch
+from tests.faults import protocol_batch, protocol_hold
 from tests.faults.model_search import ENVIRONMENT, FAULT, PROTOCOL
 from tests.faults.protocol_batch import Step
 from tests.faults.protocol_model import CELL0, Conductor, Message, Model, Operation, Row, State, put
@@ -12,7 +12,7 @@ from tests.faults.protocol_model import CELL0, Conductor, Message, Model, Operat
 HANDED_BACK = ("failed", "restarted", "stopped")
 """Operations that hold neither guest nor claim any more: what is left of them is a report."""
 
-INTERNAL = ("reap", "event", "settle", "late-write", "verdict")
+INTERNAL = ("reap", "event", "settle", "late-write", "verdict", "expire")
 """What lies in the bag without being a message: no fault loses or doubles it."""
 
 
@@ -26,6 +26,7 @@ def steps(model: Model, s: State) -> list[Step]:
         *message_steps(model, s),
         *user_steps(model, s),
         *protocol_batch.steps(model, s),
+        *protocol_hold.steps(model, s),
     ]
     return [
         (label, cost, t._replace(faults=t.faults - 1) if cost == FAULT else t)
@@ -62,16 +63,8 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
         return [model.send(t, reply) if reply else t for t, reply in model.claim(s, *m[1:])]
     if kind == "selection":
         return [selected(model, s, *m[1:])]
-    if kind == "late-write":
-        return [model.stage(s, *m[1:])[0]]
-    if kind == "settle":
-        return [model.settle(s, *m[1:])]
-    if kind == "verdict":
-        return [protocol_batch.judged(model, s, m[1])]
-    if kind == "reap":
-        return [s._replace(claim=put(s.claim, m[1], None))]
-    if kind == "event":
-        return [model.apply_event(s, m[1], m[2])]
+    if kind in INTERNAL:
+        return [carried_on(model, s, m)]
     if kind == "report":
         _, what, host, r, f, n, start = m
         t, accepted = model.report(s, what, host, r, f, n, start)
@@ -86,11 +79,28 @@ def deliver(model: Model, s: State, m: Message) -> list[State]:
     return [ordered(model, s, *m[1:]) if kind == "order" else destroyed(model, s, *m[1:])]
 
 
+def carried_on(model: Model, s: State, m: Message) -> State:
+    """The second half of something that was paused after it had read."""
+    kind = m[0]
+    if kind == "late-write":
+        return model.stage(s, *m[1:])[0]
+    if kind == "settle":
+        return model.settle(s, *m[1:])
+    if kind == "verdict":
+        return protocol_batch.judged(model, s, m[1])
+    if kind == "expire":
+        return protocol_hold.expired(model, s, m[1])
+    if kind == "reap":
+        return s._replace(claim=put(s.claim, m[1], None))
+    return model.apply_event(s, m[1], m[2])
+
+
 def selected(model: Model, s: State, r: int, f: int, host: str | None, alts: tuple[str, ...]) -> State:
     """A scheduler's reply reaches the conductor that waits for it, if one still does."""
     for con in s.con:
         if (con.step, con.request, con.fence) == ("ask", r, f):
-            new = Conductor("stage", r, f, host, alts, con.excluded) if host else Conductor("bury", r, f)
+            placed = "park" if model.hold and model.on("hold-first") else "stage"
+            new = Conductor(placed, r, f, host, alts, con.excluded) if host else Conductor("bury", r, f)
             return model.con_swap(s, con, new)
     return s
 
@@ -149,7 +159,7 @@ def destroyed(model: Model, s: State, host: str, r: int, n: int) -> State:
 
 def conductor_steps(model: Model, s: State) -> Iterator[Step]:
     for r, request in enumerate(s.br):
-        if request and len(s.con) < model.k:
+        if request and request[0] != "held" and len(s.con) < model.k:
             held = request[0] == "leased" and any((c.request, c.fence) == (r, request[1]) for c in s.con)
             f = request[1] + 1
             leased = s._replace(br=put(s.br, r, ("leased", f)))
@@ -162,6 +172,8 @@ def conductor_steps(model: Model, s: State) -> Iterator[Step]:
         yield ("conductor killed", con), FAULT, model.con_swap(s, con, None)
         if con.step == "ask":
             yield from asking(model, s, con)
+        elif con.step == "park":
+            yield protocol_hold.parking(model, s, con)
         elif con.step in ("stage", "bury"):
             yield from staging(model, s, con)
         elif con.step == "hand":

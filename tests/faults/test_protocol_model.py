@@ -56,6 +56,20 @@ def test_with_all_guards_random_walks_of_a_batch_come_to_rest() -> None:
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
 
 
+def test_with_all_guards_no_state_of_a_hold_is_wrong() -> None:
+    found = search(Model(ONE_HOST, faults=1, hold=True))
+
+    assert (found.broken, found.complete) == (None, True)
+    assert "ACTIVE attempt 1" in found.ends
+    assert "deleted" in found.ends
+
+
+def test_with_all_guards_random_walks_of_holds_come_to_rest() -> None:
+    model, rng = Model(THREE_HOSTS, requests=2, faults=8, hold=True), random.Random(7)
+
+    assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
+
+
 WHY = [
     ("inert-stage", 8),
     ("no-undo", 11),
@@ -88,6 +102,18 @@ WHY_OF_BATCHES = [("verdict-once", 13), ("guest-first", 14), ("rollback-sweep", 
 @pytest.mark.parametrize(("guard", "length"), WHY_OF_BATCHES)
 def test_without_a_guard_of_batches_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(Model(ONE_HOST, faults=0, conductors=1, sibling=True, without=[guard]), limit=100_000)
+
+    assert found.broken is not None, GUARDS[guard]
+    assert len(found.trace) == length
+
+
+WHY_OF_HOLDS = [("hold-first", 5), ("hold-row", 5), ("hold-once", 3)]
+"""The same of a hold."""
+
+
+@pytest.mark.parametrize(("guard", "length"), WHY_OF_HOLDS)
+def test_without_a_guard_of_holds_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+    found = search(Model(ONE_HOST, faults=0, conductors=1, hold=True, without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]
     assert len(found.trace) == length
