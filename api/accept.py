@@ -21,7 +21,7 @@ from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from db import secrets
-from db.api import builds, finalized, host_mappings
+from db.api import builds, finalized, holds, host_mappings
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -31,7 +31,7 @@ from objects.base import Object
 from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
-from objects.messages_version import RACKS
+from objects.messages_version import HOLDS, RACKS
 from objects.quota import Admission
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
@@ -94,14 +94,19 @@ class Acceptor:
         self._boot_secrets = boot_secrets
         self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
 
-    def accept(self, call: Call, body: CreateBody, key: ClientKey | None) -> AcceptedBatch:
+    def accept(self, call: Call, body: CreateBody, key: ClientKey | None, hold_seconds: int = 0) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
+        ``hold_seconds``: it is held for so long; 0: it is built at once.
         If the ``key`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
         arrival, given = self.prepare(call, body)
         began = time.time()
-        if key is None:
+        if hold_seconds:
+            now = self._database.now()
+            arrival = msgspec.structs.replace(arrival, held_until=now + hold_seconds)
+            accepted, kept = self._database.write(_accept_held, arrival, key, now, self._settings.max_holds)
+        elif key is None:
             accepted, kept = self._group_commit(arrival), None
         else:
             accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
@@ -281,8 +286,23 @@ def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: f
         admission=arrival.admission,
         sealed=arrival.sealed,
         ports=arrival.ports,
+        held_until=arrival.held_until,
     )
     return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
+
+
+def _accept_held(
+    tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float, limit: int
+) -> tuple[Accepted, str | None]:
+    """The same of a batch with a hold. Raises errors.Conflict while an older release might build it at once."""
+    if finalized.read(tx) < HOLDS:
+        raise errors.Conflict(f"hold: {finalized.NOT_FINALIZED}")
+    accepted, kept = _accept(tx, arrival, key, now)
+    if not accepted.replayed:
+        spec = arrival.spec
+        until = arrival.held_until or now
+        holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit)
+    return accepted, kept
 
 
 def _new_uuids(count: int) -> list[str]:

@@ -26,6 +26,7 @@ from api.flavor_access import FlavorAccess
 from api.flavor_specs import FlavorExtraSpecs
 from api.flavors import Flavors, OneFlavor
 from api.guest_asker import GuestAsker
+from api.holds import Holds
 from api.host_aggregates import HostAggregates
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
@@ -288,6 +289,10 @@ def make_app(
     add("/v2.1/superconductor/requests/{request_id}/explanation", RequestExplanation(database), get=may.EXPLAIN)
     add("/v2.1/superconductor/openapi.json", OpenApi(paths), get=may.OPENAPI)
     add("/v2.1/superconductor/dry-run", BootDryRun(acceptor, boot, schedulers), post=may.DRY_RUN)
+    holds = Holds(settings, acceptor, boot, ledger, doorbell)
+    add("/v2.1/superconductor/holds", holds, get=may.HOLD_LIST, post=may.HOLD_CREATE)
+    add("/v2.1/superconductor/holds/{hold_id}", holds, "one", get=may.HOLD_SHOW, delete=may.HOLD_RELEASE)
+    add("/v2.1/superconductor/holds/{hold_id}/boot", holds, "boot", post=may.HOLD_BOOT)
     capacity = ServerCapacity(settings, database, registry, catalog, acceptor, schedulers)
     add("/v2.1/superconductor/capacity", capacity, get=may.CAPACITY)
     add("/v2.1/superconductor/rebalance", RebalanceDryRun(acceptor, schedulers), get=may.REBALANCE)

@@ -101,6 +101,14 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     cfg.IntOpt("list_burst", default=20, min=1, mutable=True, help="Lists of a project that list_rate allows at once."),
     cfg.IntOpt("max_servers_per_request", default=1000, min=1, mutable=True, help="Largest max_count of one request."),
+    cfg.IntOpt(
+        "longest_hold",
+        default=3600,
+        min=0,
+        mutable=True,
+        help="Most seconds of a hold of hosts; 0: there are no holds.",
+    ),
+    cfg.IntOpt("max_holds", default=100, min=1, mutable=True, help="Maximum number of holds in the deployment."),
     cfg.StrOpt(
         "unique_server_names",
         default="",
@@ -275,6 +283,8 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     list_rate: float = 0.0
     list_burst: int = 20
     max_servers_per_request: int = 1000
+    longest_hold: int = 3600
+    max_holds: int = 100
     unique_server_names: NameScope = NameScope.OFF
     max_attempts: int = 3
     enable_instance_password: bool = True

@@ -214,6 +214,12 @@ EXPLAIN_ALL = "superconductor:explanation:details"
 OPENAPI = "superconductor:openapi"
 STATUS = "superconductor:status"
 DRY_RUN = "superconductor:dry_run"
+HOLDS = "superconductor:holds"
+HOLD_LIST = HOLDS + ":list"
+HOLD_SHOW = HOLDS + ":show"
+HOLD_CREATE = HOLDS + ":create"
+HOLD_BOOT = HOLDS + ":boot"
+HOLD_RELEASE = HOLDS + ":release"
 CAPACITY = "superconductor:capacity"
 REBALANCE = "superconductor:rebalance"
 
@@ -514,6 +520,16 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
     _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
     _of(DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"),
+    _of(
+        HOLD_LIST,
+        ADMIN,
+        "List holds. A caller who may list those of another project lists those of all.",
+        "GET /superconductor/holds",
+    ),
+    _of(HOLD_SHOW, ADMIN, "Show a hold.", "GET /superconductor/holds/{id}"),
+    _of(HOLD_CREATE, ADMIN, "Hold hosts for servers that are booted later.", "POST /superconductor/holds"),
+    _of(HOLD_BOOT, ADMIN, "Boot the servers of a hold.", "POST /superconductor/holds/{id}/boot"),
+    _of(HOLD_RELEASE, ADMIN, "Release a hold, and delete its servers.", "DELETE /superconductor/holds/{id}"),
     _of(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
     _of(REBALANCE, ADMIN, "See which moves would free the most.", "GET /superconductor/rebalance"),
 )

@@ -19,7 +19,7 @@ from api.create import CreateBody
 from api.doorbell import Doorbell
 from api.finding import Finder
 from api.hosts import HostWatch
-from api.idempotency import client_key
+from api.idempotency import ClientKey, client_key
 from api.microversions import Since, Version
 from api.operate import Operations
 from api.opts import ApiSettings
@@ -69,10 +69,14 @@ class BootServers:
         self._validator.check(call.version, document)
         return document, create.parse(document)
 
+    def key_of(self, req: falcon.Request, call: Call, document: dict[str, Any]) -> ClientKey | None:
+        """The client's key for this body; None if it gave none. Raises errors.Invalid."""
+        return client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
+
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
         document, body = self.read(req, call)
-        key = client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
+        key = self.key_of(req, call, document)
         taken = self._acceptor.accept(call, body, key)
         accepted = taken.accepted
         for uuid in accepted.uuids:

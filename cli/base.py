@@ -149,6 +149,15 @@ def at_least(least: int, text: str) -> int:
     return number
 
 
+def duration(text: str) -> int:
+    """Seconds, from ``90``, ``90s``, ``10m`` or ``2h``."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) * units[unit] <= INT32_MAX and len(number) < 10):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a time such as 90s, 10m or 2h")
+    return int(number) * units[unit]
+
+
 def key_value(text: str) -> tuple[str, str]:
     """``key=value``; the value may be empty and may hold further '='."""
     key, equals, value = text.partition("=")

@@ -14,8 +14,8 @@ from cliff.columns import FormattableColumn
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from cli import dry_run
-from cli.base import at_least, key_value, name
+from cli import dry_run, hold
+from cli.base import at_least, duration, key_value, name
 from cli.console import console_on
 from cli.http import ApiClient, HttpCommand
 from cli.progress import WaitProgress
@@ -111,6 +111,8 @@ class ServerBoot(HttpCommand, Lister):
         how.add_argument("--wait", action="store_true", help="wait until each server is ACTIVE or in ERROR; fail on ERROR")
         text = "boot nothing; show the hosts that the servers would get now, or why they would get none (administrators)"
         how.add_argument("--dry-run", action="store_true", help=text)
+        text = "keep the hosts for so long, such as 10m, and boot nothing; 'hold boot' boots then (administrators)"
+        how.add_argument("--hold", type=duration, metavar="TIME", help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         client = self.client(parsed_args)
@@ -118,6 +120,8 @@ class ServerBoot(HttpCommand, Lister):
         body["server"]["imageRef"] = image_id(client, parsed_args.image)
         if parsed_args.dry_run:
             return self._dry_run(client, body, parsed_args)
+        if parsed_args.hold:
+            return self._hold(client, body, parsed_args)
         with flavor_named(parsed_args.flavor):
             reservation = client.post("servers", body)["reservation_id"]
         servers = _of_reservation(client, reservation)
@@ -137,6 +141,20 @@ class ServerBoot(HttpCommand, Lister):
             for refusal in (*told["refusals"], *([told["waits"]] if told["waits"] else ())):
                 self.warn(refusal)
         return dry_run.rows(told, placed_only=for_people)
+
+    def _hold(self, client: ApiClient, body: dict[str, Any], asked: argparse.Namespace) -> Rows:
+        """Hold hosts, and wait until they are chosen. A hold without a host is released."""
+        with flavor_named(asked.flavor):
+            held = client.post(f"superconductor/holds?seconds={asked.hold}", body)["hold"]
+        held = hold.placed(client, held)
+        self.status = int(not held["servers"] or not all(server["held"] for server in held["servers"]))
+        if held["state"] == "refused":
+            client.delete(f"superconductor/holds/{held['id']}")
+            self.warn("nothing is held: the request was refused")
+        elif asked.formatter == "table" and not self.quiet:
+            text = f"Held until {held['expires_at']}. To boot: superconductor hold boot {held['id']}"
+            console_on(self.app.stdout).print(text, markup=False, soft_wrap=True)
+        return hold.servers_of(held)
 
     def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
         """Look again and again until nothing is under way, and pause for twice as long as a look takes."""

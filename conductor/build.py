@@ -25,7 +25,7 @@ from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
 from conductor.whereabouts import CellLookup
 from db import dead_letters
-from db.api import batches, builds, leases, operation_steps, operations
+from db.api import batches, builds, holds, leases, operation_steps, operations
 from db.api.incarnation import Known
 from db.cell import staging
 from db.sql.connection import CellTransaction
@@ -134,7 +134,8 @@ class Builder:
                 step(LOG, "leased", request.instance_uuid, leased_batch.spec.request_id, fence=request.fence)
         with self.driving.each(leased):
             for batch in leased:
-                metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
+                if batch.requests[0].held_until is None:  # else it may have waited for its user
+                    metrics.since(metrics.STAGE["queue"], batch.requests[0].created_at)
             for batches in _grouped(_apart(leased)):
                 self.build(*batches)
 
@@ -156,7 +157,7 @@ class Builder:
         for batch, answers in zip(ready, self._select_all(ready, excluded_cells), strict=True):
             if answers is not None:
                 placed += self._map_to_cells(batch, self._spare(batch, answers, excluded_cells))
-        for staged, refused in self._stage(placed, secrets):
+        for staged, refused in self._stage(self._without_held(placed), secrets):
             self._hand_over(staged)
             for members in by_batch(refused).values():
                 self._go_elsewhere(members, excluded_cells)
@@ -309,6 +310,19 @@ class Builder:
         if unmapped:
             self._bury(batch, unmapped)
         return placed
+
+    def _without_held(self, placed: Sequence[Placed]) -> Sequence[Placed]:
+        """Park those of open holds with their claims, and return the others. A hold that has ended never comes back."""
+        waiting = by_batch([p for p in placed if p.request.held_until is not None])
+        if not waiting:
+            return placed
+        fences = {batch: {p.request.instance_uuid: p.request.fence for p in members} for batch, members in waiting.items()}
+        parked = self._database.write(holds.park, fences, self._database.now())
+        self._aside.succeeded(STEP, parked)
+        for p in placed:
+            if p.request.instance_uuid in parked:
+                step(LOG, "held", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
+        return [p for p in placed if p.request.instance_uuid not in parked]
 
     def _stage(
         self, placed: Sequence[Placed], secrets: Mapping[str, BootSecrets | None] = NONE

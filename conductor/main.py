@@ -21,6 +21,7 @@ from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
+from conductor.expire_holds import HoldSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.gathered_beats import GatheredBeats
 from conductor.guest_reader import GuestReader
@@ -103,6 +104,7 @@ class SuperConductorService:
             aside=aside,
         )
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
+        holds = HoldSweep(ledger, aside, lambda: self._restored.known)
         images = open_store(settings.images_folder)
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         lookout = Lookout(
@@ -161,6 +163,7 @@ class SuperConductorService:
 
         woken: dict[Periodic, Callable[[SweepsDue], bool]] = {
             lookout.sweep("queue", self._queue.sweep): lambda due: due.waiting or due.overdue,
+            lookout.sweep("holds", holds.sweep): lambda due: due.expired,
             lookout.sweep("deletes", deleter.sweep): lambda due: due.deletes,
             lookout.sweep("operations", operator.sweep): lambda due: due.operations,
             lookout.sweep("secrets", lambda: erase_decided(api_database)): lambda due: due.secrets,

@@ -97,4 +97,5 @@ def context_of(spec: RequestSpec) -> RequestContext:
 def asked(batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
     """The request spec to send to the scheduler for a batch."""
     fences = {r.instance_uuid: r.fence for r in batch.requests}
-    return msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells)
+    held = any(r.held_until is not None for r in batch.requests)
+    return msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells, rechecks_claims=held)

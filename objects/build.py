@@ -55,7 +55,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 class BuildOrders(Message, frozen=True, kw_only=True):
     """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
-    VERSION: ClassVar[str] = "2.10"
+    VERSION: ClassVar[str] = "2.11"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]

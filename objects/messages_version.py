@@ -47,6 +47,9 @@ REBUILT_DRIVES = V1_1
 RACKS = V1_1
 """The first version in which schedulers know the racks of a server group's members."""
 
+HOLDS = V1_1
+"""The first version in which conductors know that a request is held."""
+
 _VERSION = r"(\d{1,4})\.(\d{1,4})"
 _SPAN = re.compile(f"{_VERSION}(?:-{_VERSION})?")
 

@@ -99,12 +99,13 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     server ends in ERROR before all are ACTIVE, all do. ``min_count``: the servers that find a host are built if they are at least
     this many; None: all must find one.
 
-    The last three fields belong to one scheduling call and are never stored. ``fences``: by instance uuid, the fence under which
-    its request is leased. ``excluded_cells`` and ``excluded_hosts`` have just failed to take the build.
+    The last four fields belong to one scheduling call and are never stored. ``fences``: by instance uuid, the fence under which
+    its request is leased. ``excluded_cells`` and ``excluded_hosts`` have just failed to take the build. ``rechecks_claims``: its
+    claims were held for a while, so a claim is replaced if its host would not be chosen for it now.
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.8"
+    VERSION: ClassVar[str] = "2.9"
 
     batch_id: str
     request_id: str
@@ -131,6 +132,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     fences: dict[str, int] = {}
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
+    rechecks_claims: bool = False
 
     @property
     def fault_domain(self) -> str | None:

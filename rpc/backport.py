@@ -14,7 +14,7 @@ import msgspec
 
 from objects import errors
 from objects.base import Object
-from objects.messages_version import KNOWN, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
+from objects.messages_version import HOLDS, KNOWN, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
 from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
@@ -71,6 +71,8 @@ CHANGES = (
     ),
     FieldChange(since=RACKS, message="BuildOrders", path=("spec", "group", "max_server_per_rack")),
     FieldChange(since=RACKS, message="RequestSpec", path=("group", "max_server_per_rack"), carries="A server group with racks"),
+    FieldChange(since=HOLDS, message="BuildOrders", path=("spec", "rechecks_claims")),
+    FieldChange(since=HOLDS, message="RequestSpec", path=("rechecks_claims",), nothing=False, carries="A hold"),
     FieldChange(since=V1_1, message="Decision", path=("pairs",)),
     FieldChange(since=V1_1, message="Decision", path=("largest_flavor",)),
     FieldChange(since=V1_1, message="Decision", path=("basis",)),

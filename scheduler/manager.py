@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from db.api import claims, movable
+from db.api import claims, group_slots, movable
 from db.api import displaced as displaced_servers
 from db.api.claiming import EVERYTHING
 from objects import errors, hints
@@ -24,7 +24,7 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity, losses, rebalance
+from scheduler.plan import capacity, losses, rebalance, recheck
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.dry_run import DryRunPlanner
 from scheduler.plan.job import Job, PlanContext, checked
@@ -108,6 +108,7 @@ class SchedulerManager:
         """
         job = checked(context, request_spec, instance_uuids)
         job.places = self._places(request_spec)
+        self._recheck(job)
         self._try([job], is_patient=True)
         return self._answer(job)
 
@@ -124,6 +125,7 @@ class SchedulerManager:
             try:
                 jobs[number] = checked(own, spec, list(spec.fences))
                 jobs[number].places = self._places(spec)
+                self._recheck(jobs[number])
             except errors.SuperconductorError as error:
                 found[number] = refused(error)
         self._try([job for number, job in jobs.items() if number not in found])
@@ -288,6 +290,33 @@ class SchedulerManager:
             raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
         self._log(job)
         return job.answer()
+
+    def _recheck(self, job: Job) -> None:
+        """Exclude the hosts of the job's held claims that would not be chosen for them now: these claims are then replaced.
+
+        Raises Conflict if that may only seem so, because this process has not heard of all hosts yet.
+        """
+        if not job.spec.rechecks_claims:
+            return
+        database, group = self._ledger.database, job.spec.group
+        claimed = database.read(claims.taken, job.uuids)
+        if not claimed:
+            return
+        self._topology(look=True)
+        with self._table.lock:
+            position = self._cursor.position()
+        slots = database.read(group_slots.read, [group]) if group is not None else []
+        log, now = database.read(claims.changed_since, *position), self._now()
+        with self._table.lock:
+            self._table.set_inventories(log.rows, now.mono)
+            self._cursor.advance(log.rows)
+            refusing = recheck.refusing_hosts(self._table, self._driver, now, job, claimed, slots)
+        if refusing and now.young:
+            raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
+        if refusing:
+            LOG.info("batch %s: hosts that were held for it do not take it any more: %s", job.spec.batch_id, ", ".join(refusing))
+            excluded = (*job.spec.excluded_hosts, *refusing)
+            job.spec = msgspec.structs.replace(job.spec, excluded_hosts=excluded)
 
     def _places(self, spec: RequestSpec) -> Mapping[str, str]:
         """The hosts of the servers that hints name, by uuid."""

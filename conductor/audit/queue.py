@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import UTC, datetime
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
+from db.api import holds
 from db.api import repair as repairs
 from db.audit import queue, servers
 from db.audit.queue import QueuedRequest
 from db.audit.servers import Record
+from objects.hold import HELD
 
 DECIDED = "request beside a decided mapping"
 UNMAPPED = "request without mapping"
 WAITING = "request that nobody drives"
 LATE = "request past its deadline"
+STRAY = "held request without hold"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
@@ -25,11 +28,13 @@ def pages(places: Places) -> Iterator[AuditPage]:
 def look(places: Places, page: AuditPage) -> list[Finding]:
     requests = places.api.read(queue.requests, page.keys)
     _, records = places.api.read(servers.records, [request.uuid for request in requests])
-    found = (_judge(places, request, records.get(request.uuid)) for request in requests)
+    held = [request.uuid for request in requests if request.state == HELD]
+    stray = places.api.read(holds.without_hold, held) if held else set()
+    found = (_judge(places, request, records.get(request.uuid), stray) for request in requests)
     return [finding for finding in found if finding is not None]
 
 
-def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Finding | None:
+def _judge(places: Places, request: QueuedRequest, record: Record | None, stray: Set[str]) -> Finding | None:
     uuid = request.uuid
     if not request.mapped:
         what = f"{uuid} is queued, and no server of this uuid was accepted"
@@ -37,6 +42,11 @@ def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Fin
     if record is not None and record.requested and (record.cell_uuid is not None or record.deleted):
         fate = "deleted" if record.cell_uuid is None else f"mapped to cell {places.name(record.cell_uuid)}"
         return Finding(kind=DECIDED, key=uuid, what=f"{uuid} is queued and {fate}", repair="removed", safe=True)
+    if uuid in stray:
+        what = f"{uuid} is held, and its hold is neither there nor booted"
+        return Finding(kind=STRAY, key=uuid, what=what, repair="queued past its deadline, so that it ends as ERROR", safe=True)
+    if request.state == HELD:
+        return None
     if max(request.created_at, request.lease_until) < places.late:
         driver = f"since {request.owner} held it under fence {request.fence}" if request.owner else "since it was accepted"
         advice = "make sure that a super conductor runs: it leases waiting requests and ends overdue ones"
@@ -48,8 +58,10 @@ def _judge(places: Places, request: QueuedRequest, record: Record | None) -> Fin
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    """Remove the requests. A conductor that drives one loses at hand-over in any case."""
+    """Remove the requests. A conductor that drives one loses at hand-over in any case. Those held without a hold are queued."""
     places.api.write(repairs.drop_requests, [finding.key for finding in of_kind(findings, DECIDED, UNMAPPED)])
+    if stray := [finding.key for finding in of_kind(findings, STRAY)]:
+        places.api.write(holds.queue_strays, stray)
 
 
 def _iso(at: float) -> str:

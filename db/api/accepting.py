@@ -29,7 +29,10 @@ class NewServer(Object, frozen=True, kw_only=True):
 
 
 class NewBatch(Object, frozen=True, kw_only=True):
-    """A batch to accept. ``sealed``: its sealed secrets, if it has any. ``ports``: the network interfaces of each server."""
+    """A batch to accept. ``sealed``: its sealed secrets, if it has any. ``ports``: the network interfaces of each server.
+
+    ``held_until``: the end of its hold, in seconds since the epoch; None: it is built at once.
+    """
 
     spec: RequestSpec
     servers: tuple[NewServer, ...]
@@ -37,6 +40,7 @@ class NewBatch(Object, frozen=True, kw_only=True):
     admission: Admission = ANY
     sealed: str | None = None
     ports: tuple[PortRequest, ...] = ()
+    held_until: float | None = None
 
     def __repr__(self) -> str:
         return f"NewBatch({self.spec.batch_id}, {len(self.servers)} servers)"
@@ -74,18 +78,28 @@ def accept(
     admission: Admission = ANY,
     sealed: str | None = None,
     ports: Sequence[PortRequest] = (),
+    held_until: float | None = None,
 ) -> Accepted:
     """Store the whole batch and charge its project. For a client token that was used before, return what was accepted then.
 
     ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
-    ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server.
+    ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server. ``held_until``: the end
+    of its hold, for which the caller adds the row (``holds.begin``); None: it is built at once.
     Raises ``errors.Conflict`` if a uuid or a name is taken, the servers of the token were purged, or a network has too few
     addresses. Raises ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no
     room.
     """
     if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
         return earlier
-    arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=tuple(ports))
+    arrival = NewBatch(
+        spec=spec,
+        servers=tuple(servers),
+        deadline=deadline,
+        admission=admission,
+        sealed=sealed,
+        ports=tuple(ports),
+        held_until=held_until,
+    )
     _insert(tx, [arrival], now)
     # Last, to lock the project's row for a short time: other transactions that accept for this project wait for it.
     count = quotas.charge(tx, spec, len(servers), admission)
@@ -176,6 +190,7 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
         specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now, **spec_fields.columns(spec)})
         common = {"batch_id": spec.batch_id, "created_at": now}
         request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": arrival.deadline, "priority": 0}
+        request["held_until"] = arrival.held_until
         mapping = common | {
             "deleted": False,
             "fence": 0,

@@ -234,6 +234,7 @@ def delete(
     initiator: Initiator = NOBODY,
     ignores_lock: bool = True,
     reclaims: bool = True,
+    undecided_only: bool = False,
 ) -> Deleted | None:
     """Delete the build request, or mark the mapping so that a sweep carries the delete into the cell; release the server's quota.
 
@@ -243,6 +244,7 @@ def delete(
     ``initiator``: who asks for the delete.
     ``ignores_lock``: delete the server even if it is locked; else that raises errors.Conflict.
     ``reclaims``: delete also a server that is soft-deleted; else that one stays so.
+    ``undecided_only``: delete it only with its build request.
     Returns None if the server is unknown, already deleted or of another project.
     """
     before = tx.execute(_MAPPING, {"uuid": uuid}).one_or_none()
@@ -254,6 +256,8 @@ def delete(
     if before.deleted:
         return None
     queued = tx.execute(_GONE, {"uuid": uuid}).rowcount
+    if undecided_only and not queued:
+        return None
     if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": initiator.request_id, "user": initiator.user_id}).rowcount:
         return None
     marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # final now: a deleted mapping keeps these columns

@@ -253,6 +253,23 @@ def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]
     return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())
 
 
+_TAKEN = (
+    sa.select(allocations.c.instance_uuid, allocations.c.inventory_id, inventory_table.c.host)
+    .join_from(allocations, inventory_table, inventory_table.c.id == allocations.c.inventory_id)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(allocations.c.instance_uuid)
+)
+
+
+def taken(tx: ApiTransaction, uuids: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Of the instances that have a claim: uuid, inventory and host."""
+    found: list[tuple[str, int, str]] = []
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_TAKEN, {"uuids": sorted(uuids)[start : start + dialect.IN_LIST_SIZE]})
+        found += [(row.instance_uuid, row.inventory_id, row.host) for row in rows]
+    return found
+
+
 # the home row of a server names the body that has the claim
 _PLACES = (
     sa.select(instance_mappings.c.instance_uuid, inventory_table.c.host)

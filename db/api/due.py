@@ -6,23 +6,26 @@ import sqlalchemy as sa
 
 from db import secrets
 from db.api import leases
-from db.api.tables import all_or_nothing, build_requests, cell_silences, instance_mappings, operations
+from db.api.tables import all_or_nothing, build_requests, cell_silences, holds, instance_mappings, operations
 from db.sql.connection import ApiTransaction
 from objects.base import Object
+from objects.hold import HELD
 
 
 class SweepsDue(Object, frozen=True, kw_only=True):
     """Kinds of work that exist. Each sweep reads its items itself, because they may be done by then.
 
     ``requests``: any queued request, also one that a conductor drives. ``waiting``: requests that nobody drives. ``overdue``:
-    requests past their deadline. ``deletes``: deletes to send again. ``unconfirmed``: deletes that a cell has not confirmed.
-    ``operations``: open ones. ``batches``: all-or-nothing batches that are open. ``secrets``: secrets to erase. ``silences``: cells
-    recorded as not answering. ``building``: servers handed over to a cell, and not ACTIVE yet.
+    requests past their deadline. Held requests are none of these. ``expired``: holds whose time is over. ``deletes``: deletes to
+    send again. ``unconfirmed``: deletes that a cell has not confirmed. ``operations``: open ones. ``batches``: all-or-nothing
+    batches that are open. ``secrets``: secrets to erase. ``silences``: cells recorded as not answering. ``building``: servers
+    handed over to a cell, and not ACTIVE yet.
     """
 
     requests: bool
     waiting: bool
     overdue: bool
+    expired: bool
     deletes: bool
     unconfirmed: bool
     operations: bool
@@ -42,10 +45,12 @@ _M = instance_mappings.c
 _UNCONFIRMED = sa.and_(_M.deleted == sa.true(), _M.state.in_(("building", "active", "error")), _M.cell_uuid.is_not(None))
 _BUILDING = sa.and_(_M.deleted == sa.false(), _M.state == "building", _M.cell_uuid.is_not(None))
 _OPEN = operations.c.open_for > ""
+_NOT_HELD = build_requests.c.state != HELD
 _LOOK = sa.select(
-    sa.exists(build_requests.c.instance_uuid).label("requests"),
+    sa.exists().where(_NOT_HELD).label("requests"),
     sa.exists().where(leases.WAITS).label("waiting"),
-    sa.exists().where(build_requests.c.deadline < sa.bindparam("now")).label("overdue"),
+    sa.exists().where(_NOT_HELD, build_requests.c.deadline < sa.bindparam("now")).label("overdue"),
+    sa.exists().where(holds.c.expires_at <= sa.bindparam("now")).label("expired"),
     sa.exists().where(_UNCONFIRMED, _M.updated_at <= sa.bindparam("told_before")).label("deletes"),
     sa.exists().where(_UNCONFIRMED).label("unconfirmed"),
     sa.exists().where(_OPEN).label("operations"),

@@ -20,6 +20,7 @@ from db.sql import clock, dialect, galera
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from objects.base import Object
+from objects.hold import HELD
 
 MARK_INTERVAL_S = 5.0
 """Seconds between two marks. A restore that loses less than this shows in no mark, only in the server's identity."""
@@ -99,7 +100,8 @@ _OPEN = (
         changed_at=clock.Now(),
     )
 )
-_LIFT = sa.update(build_requests).values(fence=build_requests.c.fence + FENCE_STEP, state="queued", owner=None, lease_until=0.0)
+_STILL = sa.case((build_requests.c.state == HELD, HELD), else_="queued")
+_LIFT = sa.update(build_requests).values(fence=build_requests.c.fence + FENCE_STEP, state=_STILL, owner=None, lease_until=0.0)
 _RAISE_EPOCHS = sa.update(epochs).values(epoch=epochs.c.epoch + EPOCH_STEP)
 _MARKS = Upsert(cell_marks, key=["cell_uuid"], replaced=["mark"])
 

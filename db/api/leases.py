@@ -23,6 +23,7 @@ from objects import stored
 from objects.base import Object
 from objects.context import request_of
 from objects.flavor import Flavor
+from objects.hold import HELD
 from objects.port import Port
 from objects.spec import RequestSpec
 from objects.task import Power
@@ -32,6 +33,7 @@ class LeasedRequest(Object, frozen=True, kw_only=True):
     """A build request that the caller has leased. Times in seconds since the epoch.
 
     ``server_uuid``, ``turn``, ``power``: of a twin (``objects/operation.py``), as in its row in the cell. ``ports``: of its server.
+    ``held_until``: it was accepted with a hold (``holds.py``), which may be booted by now; None: it was not.
     """
 
     instance_uuid: str
@@ -44,6 +46,7 @@ class LeasedRequest(Object, frozen=True, kw_only=True):
     turn: int = 0
     power: Power = Power.ON
     ports: tuple[Port, ...] = ()
+    held_until: float | None = None
 
 
 class LeasedBatch(Object, frozen=True, kw_only=True):
@@ -69,7 +72,10 @@ LEASE_SLACK_S = 600.0
 """Seconds that a lease may end beyond twice its length, because conductors may be configured differently."""
 
 # A lease that ends after ``furthest`` was written by another clock, or the database's clock was set back: treat it as free.
-_FREE = sa.or_(build_requests.c.lease_until <= sa.bindparam("now"), build_requests.c.lease_until > sa.bindparam("furthest"))
+_FREE = sa.and_(
+    build_requests.c.state != HELD,
+    sa.or_(build_requests.c.lease_until <= sa.bindparam("now"), build_requests.c.lease_until > sa.bindparam("furthest")),
+)
 WAITS = sa.and_(_FREE, sa.or_(build_requests.c.lease_until > 0.0, build_requests.c.created_at <= sa.bindparam("before")))
 """SQL condition on a request: ``waiting`` would return its batch. Its parameters are ``waiting_values``."""
 _WAITING = (
@@ -172,7 +178,7 @@ def lease(
     Rows that another conductor is leasing are skipped on PostgreSQL and MariaDB. SQLite has one writer at a time.
     """
     # The lock of the spec's row makes one conductor lease the whole batch.
-    specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | _of(known))}
+    specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | incarnation_values(known))}
     rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now, "furthest": furthest(now, seconds)}).all() if specs else []
     if not rows:
         return []
@@ -187,7 +193,7 @@ def lease_without_spec(
     tx: ApiTransaction, owner: str, now: float, seconds: float, limit: int, known: Known | None = None
 ) -> list[LeasedBatch]:
     """Lease at most ``limit`` requests past their deadline whose spec is gone: ``lease`` does not find these."""
-    rows = tx.execute(_SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | _of(known)).all()
+    rows = tx.execute(_SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | incarnation_values(known)).all()
     for chunk in chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return [_batch(batch, members, None, None) for batch, members in _leased(rows).items()]
@@ -224,6 +230,7 @@ def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
                 server_uuid=r.server_uuid,
                 turn=r.turn,
                 power=Power(r.power) if r.server_uuid is not None else Power.ON,
+                held_until=r.held_until,
             )
         )
     return requests
@@ -246,7 +253,8 @@ def _stand_in(batch_id: str) -> RequestSpec:
     return RequestSpec(batch_id=batch_id, request_id=request_of(batch_id) or "", project_id="", user_id="", name="", flavor=nothing)
 
 
-def _of(known: Known | None) -> dict[str, str | int]:
+def incarnation_values(known: Known | None) -> dict[str, str | int]:
+    """The parameters of ``incarnation.CLOSED``."""
     return {"incarnation": known.uuid, "mark": known.mark} if known else {"incarnation": "", "mark": 0}
 
 

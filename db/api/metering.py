@@ -7,16 +7,21 @@ import sqlalchemy as sa
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as operation_rows
 from db.sql.connection import ApiTransaction
+from objects.hold import HELD
 from objects.operation import OperationState
 from objects.waiting import WaitingCount
 
 REQUESTS_LIMIT = 20_000
 """Requests whose project is looked up. The rest of a longer queue is counted without projects."""
 
-WAITS = ~sa.exists().where(
-    operation_rows.c.twin_uuid == build_requests.c.instance_uuid, operation_rows.c.state == OperationState.HOLDING
+WAITS = sa.and_(
+    build_requests.c.state != HELD,
+    ~sa.exists().where(
+        operation_rows.c.twin_uuid == build_requests.c.instance_uuid, operation_rows.c.state == OperationState.HOLDING
+    ),
 )
-"""SQL condition on build requests: it waits for a host. The twin of an operation in *holding* has one, and waits for its source."""
+"""SQL condition on build requests: it waits for a host. The twin of an operation in *holding* has one, and waits for its source.
+A held request has one, and waits for its user."""
 
 _SOME = sa.select(build_requests.c.instance_uuid, build_requests.c.created_at).where(WAITS).limit(REQUESTS_LIMIT).subquery()
 _ALL = sa.select(sa.func.count().label("depth")).select_from(build_requests).where(WAITS).subquery()

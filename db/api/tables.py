@@ -232,14 +232,29 @@ build_requests = table(
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False, index=True),
-    sa.Column("state", sa.String(16), nullable=False),  # queued | leased
+    sa.Column("state", sa.String(16), nullable=False),  # queued | leased | held
     sa.Column("owner", Name),
     sa.Column("lease_until", Time, nullable=False, default=0.0),
     sa.Column("fence", sa.BigInteger, nullable=False, default=0),
     sa.Column("deadline", Time, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("held_until", Time),  # it was accepted with a hold, which ends then; NULL: it was not
     sa.Index("ix_build_requests_queue", "lease_until", "priority", "created_at"),
+)
+
+holds = table(
+    "holds",
+    metadata,
+    # A batch that keeps its hosts and is not built, until it is booted, released or expired: the one that deletes the row decides
+    sa.Column("batch_id", Uuid, primary_key=True),
+    sa.Column("project_id", Name, nullable=False),
+    sa.Column("user_id", Name, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("expires_at", Time, nullable=False),
+    sa.Column("held_at", Time),  # when servers of it were held last; NULL: none was yet
+    sa.Index("ix_holds_project_id", "project_id"),
+    sa.Index("ix_holds_expires_at", "expires_at"),
 )
 
 all_or_nothing = table(

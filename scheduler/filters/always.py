@@ -102,9 +102,12 @@ class ExcludedCells(Filter):
 
 
 class ExcludedHosts(Filter):
-    """Always runs. The caller excludes hosts of earlier attempts, under a new fence (Nova's RetryFilter)."""
+    """Always runs. The caller excludes hosts of earlier attempts, under a new fence (Nova's RetryFilter).
 
-    reason = "tried before"
+    So does the scheduler with hosts that were held for the request, and would not be chosen now.
+    """
+
+    reason = "tried before, or held and no longer fit"
     guards_host = True
     on_demand = True
     applies_when = ("excluded_hosts",)

@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
-from db.api import builds, cell_mappings, leases, tables
+from db.api import builds, cell_mappings, holds, leases, tables
+from db.api.incarnation import Known
 from db.api.tables import build_requests, client_tokens, feed_cursors, instance_mappings
-from db.sql.connection import Connection
+from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
 from objects.base import Object
 from objects.spec import RequestSpec
@@ -63,6 +65,29 @@ class Queue:
         self.database.write(builds.accept, spec, servers(count), now=now, deadline=deadline, token=token)
         return spec
 
+    def hold(self, count: int = 1, *, until: float = NOW + 600.0, **asked: Any) -> RequestSpec:
+        """A batch with a hold, queued."""
+        spec = fleet.spec(**asked)
+        self.database.write(accept_held, spec, servers(count), now=NOW, deadline=FAR, until=until)
+        return spec
+
+    def held(self, count: int = 1, *, until: float = NOW + 600.0, **asked: Any) -> tuple[RequestSpec, dict[str, int]]:
+        """A batch that is held with its claims, and the fences that it was leased under."""
+        spec = self.hold(count, until=until, **asked)
+        fences = self.lease(spec.batch_id)
+        self.site.scheduler().select_destinations(fleet.CONTEXT, msgspec.structs.replace(spec, fences=fences), list(fences))
+        assert self.database.write(holds.park, {spec.batch_id: fences}, NOW) == set(fences)
+        return spec, fences
+
+    def boot(self, spec: RequestSpec) -> bool:
+        return self.database.write(holds.boot, spec.batch_id, NOW, FAR)
+
+    def release(self, spec: RequestSpec) -> bool:
+        return self.ledger.write(holds.release, spec.batch_id, NOW)
+
+    def expire(self, spec: RequestSpec, known: Known | None = None, now: float = FAR) -> bool:
+        return self.ledger.write(holds.expire, spec.batch_id, now, known)
+
     def lease(self, *batches: str, owner: str = "one", now: float = NOW, seconds: float = LEASE) -> dict[str, int]:
         """Fences of what that leased."""
         leased = self.database.write(leases.lease, owner, batches, now, seconds)
@@ -107,12 +132,20 @@ class Queue:
         return self.database.read(read_mapped)
 
 
+def accept_held(
+    tx: ApiTransaction, spec: RequestSpec, some: Sequence[builds.NewServer], *, now: float, deadline: float, until: float
+) -> None:
+    """Accept a batch with a hold that ends at ``until``."""
+    builds.accept(tx, spec, some, now=now, deadline=deadline, held_until=until)
+    holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit=100)
+
+
 def servers(count: int) -> Sequence[builds.NewServer]:
     return [builds.NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
 
 
 def _empty(tx: Connection) -> None:
-    for table in (client_tokens, feed_cursors, tables.cell_mappings):
+    for table in (tables.holds, client_tokens, feed_cursors, tables.cell_mappings):
         tx.execute(sa.delete(table))
 
 

@@ -28,7 +28,7 @@ from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db.api import builds, events, leases, operation_accept, operations
+from db.api import builds, events, holds, leases, operation_accept, operations
 from db.api.operation_accept import NewOperation
 from db.api.tables import feed_cursors
 from db.cell import compute_nodes, feed, instances, services
@@ -49,7 +49,7 @@ from service.vault import Vault
 from tests.support import fleet
 from tests.support.agents import Agents
 from tests.support.closing import Closing
-from tests.support.conductor import Mapped, Row, read_mapped, read_requests, servers
+from tests.support.conductor import Mapped, Row, accept_held, read_mapped, read_requests, servers
 from tests.support.conductor_process import Conductor, FaultyDatabase, LossyBus
 from tests.support.ground import Ground, GroundFolder
 
@@ -175,6 +175,16 @@ class World:
         spec, now = fleet.spec(**asked), self.api.now()
         self.api.write(builds.accept, spec, servers(count), now=now, deadline=now + timeout)
         return spec
+
+    def hold(self, count: int = 1, *, seconds: float = 60.0, timeout: float = 60.0, **asked: Any) -> RequestSpec:
+        """A batch with a hold, that nobody was told of."""
+        spec, now = fleet.spec(**asked), self.api.now()
+        self.api.write(accept_held, spec, servers(count), now=now, deadline=now + timeout, until=now + seconds)
+        return spec
+
+    def boot_held(self, spec: RequestSpec) -> bool:
+        now = self.api.now()
+        return self.api.write(holds.boot, spec.batch_id, now, now + 60.0)
 
     def operate(self, server: str, kind: OperationKind, *, timeout: float = 60.0, **asked: Any) -> Operation:
         """An operation that is durable, and that nobody was told of."""

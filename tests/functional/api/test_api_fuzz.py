@@ -146,6 +146,9 @@ PATHS = [
     "/v2.1/superconductor/openapi.json",
     "/v2.1/superconductor/status",
     "/v2.1/superconductor/dry-run",
+    "/v2.1/superconductor/holds",
+    "/v2.1/superconductor/holds/{}",
+    "/v2.1/superconductor/holds/{}/boot",
     "/v2.1/superconductor/capacity",
     "/v2.1/superconductor/rebalance",
     "/v2.1/{}/servers",
@@ -379,7 +382,7 @@ def test_headers(front: Front, path: str, headers: dict[str, str]) -> None:
         {"source_type": "blank", "destination_type": "local", "boot_index": -(10**30)}]}}, "2.1",
 )  # fmt: skip
 def test_boots(front: Front, body: dict[str, Any], version: str) -> None:
-    for path in ("/v2.1/superconductor/dry-run", "/v2.1/servers"):
+    for path in ("/v2.1/superconductor/dry-run", "/v2.1/superconductor/holds?seconds=60", "/v2.1/servers"):
         ask(front, "POST", path, headers={"OpenStack-API-Version": f"compute {version}"}, body=body)
 
 

@@ -22,6 +22,7 @@ PARAMETERS = {
     "flavor_id": "1",
     "project_id": "p1",
     "quota_class": "default",
+    "hold_id": UUID,
     "request_id": f"req-{UUID}",
     "image_id": UUID,
     "service_id": UUID,

@@ -19,7 +19,11 @@ from tests.support.routes import routes_of
 
 PATH = "/v2.1/superconductor/openapi.json"
 VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Since if change.value <= MAXIMUM)})
-WITHOUT_BODY = {("PUT", "/v2.1/servers/{server_id}/tags/{tag}"), ("PUT", "/image/v2/images/{image_id}/file")}
+WITHOUT_BODY = {
+    ("PUT", "/v2.1/servers/{server_id}/tags/{tag}"),
+    ("PUT", "/image/v2/images/{image_id}/file"),
+    ("POST", "/v2.1/superconductor/holds/{hold_id}/boot"),
+}
 """Methods that usually take a body, and take none here, or one that is not JSON."""
 
 

@@ -19,10 +19,12 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cli.http import ApiClient
 from cli.server import POLL_INTERVAL_S
+from conductor.build import Builder
+from conductor.bury import Undertaker
 from conductor.guest_reader import GuestReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
-from db.api import cell_mappings, decisions, mappings, operation_accept, operations, silences
+from db.api import cell_mappings, decisions, leases, mappings, operation_accept, operations, silences
 from db.api.operation_accept import NewOperation
 from db.api.silences import Silence
 from db.cell.tables import cell_processes
@@ -37,7 +39,8 @@ from objects.operation import OperationKind
 from objects.process import CONDUCTOR_BINARY, About, Process
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import BootSecrets
-from service.periodic import wait_until
+from rpc.scheduler import SchedulerClient
+from service.periodic import Periodic, wait_until
 from service.vault import Vault, new_key
 from tests.support import fleet
 from tests.support.api import CELL1_UUID, IMAGE, Front
@@ -306,6 +309,49 @@ def test_a_dry_run_shows_hosts_and_boots_nothing(front: Front, operator: Operato
     assert (away.status, away.out) == (1, "")
     assert "No scheduler answers" in away.err
     assert front.uuids() == []
+
+
+def test_hosts_are_held_and_booted_or_released(front: Front, operator: Operator) -> None:
+    add_hosts(front, [fleet.node(f"h{n}", vcpus=1 + n) for n in range(3)])
+    with scheduler_of(front), conducting(front):
+        rows = operator.json(f"{BOOT} --min 2 --hold 10m")
+        assert [(row["Name"], row["Held"], row["Cell"]) for row in rows] == [("web-1", True, "cell1"), ("web-2", True, "cell1")]
+        [held] = operator.json("hold list")
+        assert (held["State"], held["Servers"]) == ("held", 2)
+        assert operator.json(f"hold show {held['ID']}") == rows
+        text = operator.done(f"{BOOT} --hold 90s")
+        assert "superconductor hold boot" in text
+        other = next(row["ID"] for row in operator.json("hold list") if row["ID"] != held["ID"])
+        operator.done(f"hold release {other}")
+        assert [row["Name"] for row in operator.json(f"hold boot {held['ID']}")] == ["web-1", "web-2"]
+        assert operator.json("hold list") == []
+        assert "was booted" in operator.refused(f"hold boot {held['ID']}")
+        assert "could not be found" in operator.refused(f"hold release {other}")
+        outcome = operator(f"{BOOT} --min 7 --hold 10m")
+        assert outcome.status == 1
+        assert "No valid host was found" in outcome.out
+        assert "nothing is held" in outcome.err
+        assert operator.json("hold list") == []
+    for text in ("0", "x", "10d", "-5m", "9" * 12):
+        operator.refused(f"{BOOT} --hold={text}", status=2)
+    assert "longest_hold" in operator.refused(f"{BOOT} --hold 2h")
+
+
+@contextmanager
+def conducting(front: Front) -> Iterator[None]:
+    """Batches are driven as soon as they are accepted, until their hand-over."""
+    undertaker = Undertaker(front.ledger, front.registry)
+    args = (front.database, front.registry, SchedulerClient(front.bus), undertaker)
+    builder = Builder(*args, owner="test", lease_seconds=60.0, retry_pause=0.1)
+
+    def sweep() -> None:
+        builder.schedule_and_build(front.database.read(leases.waiting, front.database.now(), 100))
+
+    sweeps = Periodic("build", 0.05, sweep).start()
+    try:
+        yield
+    finally:
+        sweeps.stop()
 
 
 def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid as uuids
 from collections.abc import Iterator
 
@@ -10,7 +11,9 @@ import sqlalchemy as sa
 
 from conductor.audit import batches, queue, rows, servers
 from conductor.roll_back import judge
+from db.api import holds
 from db.api.tables import build_requests, instance_mappings
+from db.api.tables import holds as hold_rows
 from db.cell import instances, staging
 from db.cell.tables import instances as instance_table
 from objects import lifecycle
@@ -134,6 +137,25 @@ class TestQueue:
         assert site.auditor.kinds() == [(queue.WAITING, uuid)]
         assert site.auditor.repair() == [(queue.WAITING, uuid)], "it is a conductor's to build"
         site.cloud.delete(uuid)
+
+    def test_a_held_request_is_left_to_its_hold(self, site: Ground) -> None:
+        spec = site.cloud.hold(timeout=-100.0)
+        driven = site.conductor.drive(spec, upto="claimed")
+        assert site.cloud.api.write(holds.park, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
+        assert site.auditor.kinds() == []
+        assert site.cloud.keeper.ledger.write(holds.release, spec.batch_id, time.time())
+
+    def test_a_held_request_without_a_hold_is_queued_to_end(self, site: Ground) -> None:
+        spec = site.cloud.hold()
+        driven = site.conductor.drive(spec, upto="claimed")
+        assert site.cloud.api.write(holds.park, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
+        site.api(sa.delete(hold_rows))
+        [uuid] = driven.uuids
+        assert site.auditor.kinds() == [(queue.STRAY, uuid)]
+        site.auditor.repair()
+        assert site.cloud.requests()[uuid].state == "queued"
+        site.conductor.build(spec)
+        assert site.cloud.row(uuid).state is State.ERROR
 
     def test_a_request_that_is_driven_is_left_to_its_driver(self, site: Ground) -> None:
         driven = site.conductor.lease(site.cloud.accept().batch_id)

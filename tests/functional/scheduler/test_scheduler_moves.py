@@ -207,7 +207,7 @@ class TestRetries:
             tried.append(choose(site.scheduler(), asked)[0].host)
             asked = site.refenced(asked, excluded_hosts=tuple(host.upper() for host in tried))
         assert len(set(tried)) == 3
-        with pytest.raises(errors.NoValidHost, match=r"0 by ExcludedHosts \(tried before\)"):
+        with pytest.raises(errors.NoValidHost, match=r"0 by ExcludedHosts \(tried before, or held and no longer fit\)"):
             choose(site.scheduler(), asked)
         assert site.overfull() == []
         assert len(site.claimed()) == 2

@@ -18,7 +18,7 @@ from rpc.codec import all_messages
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.5-89407e6a918c",
-    "BuildOrders": "2.10-53afd1e2512d",
+    "BuildOrders": "2.11-f3e04a12ad65",
     "Capacity": "1.0-d1751b277fd5",
     "Choice": "1.0-abf6c6a7fe51",
     "ComputeNode": "1.3-e09a5bee287b",
@@ -36,7 +36,7 @@ FINGERPRINTS = {
     "Origin": "1.1-7a2a9caecdcd",
     "Rebalance": "1.0-5f45f2703971",
     "Report": "1.6-2ec2096ee9a0",
-    "RequestSpec": "2.8-2596d43d6a1d",
+    "RequestSpec": "2.9-c33af1704996",
     "Selection": "1.1-1cfc9cd9b237",
     "TaskOrder": "1.3-7e515cfae906",
     "UnknownGuest": "1.1-c90124cd34eb",

@@ -1,0 +1,48 @@
+"""Check whether hosts still take the servers that have held claims on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from objects.group import GroupPolicy
+from objects.inventory import Slot
+from scheduler.plan import engine
+from scheduler.plan.criteria import Criteria
+from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.members import NOBODY, Members
+from scheduler.table.host_table import HostTable
+
+
+def refusing_hosts(
+    table: HostTable,
+    driver: Criteria,
+    moment: PlanContext,
+    job: Job,
+    claimed: Sequence[tuple[str, int, str]],
+    slots: Sequence[Slot],
+) -> tuple[str, ...]:
+    """The hosts that would not be chosen for the job's instances now, in order. Needs the table's lock.
+
+    A host counts without the claim that is asked about: all filters run, those of amounts and of groups too.
+
+    ``claimed``: uuid, inventory and host of each instance that has a claim. ``slots``: of the job's group.
+    """
+    request, group = job.request(table, moment), job.spec.group
+    if group is not None and group.policy is not GroupPolicy.AFFINITY:  # members of an affinity group have their host already
+        own = {uuid for uuid, _, _ in claimed}
+        request.members = Members(slots).without([slot for slot in slots if slot.instance_uuid in own])
+    refusing: dict[str, None] = {}
+    for _, inventory, host in claimed:
+        if host in refusing:
+            continue
+        row, before = table.find_inventory(inventory), request.members
+        if request.members is not NOBODY:
+            before = request.members.copy()
+            request.members.add(host, job.spec.fault_domain)
+        if row is None or not engine.fits(driver, table, request, np.array([row]), -1)[0]:
+            refusing[host] = None
+            if request.members is not NOBODY:
+                request.members.restore(before)
+    return tuple(refusing)
