@@ -24,6 +24,7 @@ from db.api import holds, mappings
 from db.api.claims import Ledger
 from objects import errors
 from objects.hold import HeldServer, Hold
+from objects.operation import Initiator
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
@@ -93,7 +94,8 @@ class Holds:
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, hold_id: str) -> None:
         call = calls.of(req)
         hold = self._find(call, hold_id)
-        if not self._ledger.write(holds.release, hold.id, self._database.now(), call.context.request_id):
+        initiator = Initiator(request_id=call.context.request_id, user_id=call.context.user_id)
+        if not self._ledger.write(holds.release, hold.id, self._database.now(), initiator):
             raise self._gone(call, hold_id)
         resp.status = 204
 

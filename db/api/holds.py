@@ -23,6 +23,7 @@ from db.sql.keyed import by_index
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.hold import HELD, HeldServer, Hold
+from objects.operation import NOBODY, Initiator
 
 _H, _R, _M = holds.c, build_requests.c, instance_mappings.c
 _ONE = _H.batch_id == sa.bindparam("batch")
@@ -94,11 +95,11 @@ def boot(tx: ApiTransaction, batch_id: str, now: float, deadline: float) -> bool
     return True
 
 
-def release(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, request_id: str | None = None) -> bool:
+def release(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, initiator: Initiator = NOBODY) -> bool:
     """End the hold, and delete its servers with their claims; False if the hold is gone."""
     if not tx.execute(_END, {"batch": batch_id}).rowcount:
         return False
-    _delete_members(tx, stamp, batch_id, now, request_id)
+    _delete_members(tx, stamp, batch_id, now, initiator)
     return True
 
 
@@ -115,15 +116,15 @@ def expire(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, known: K
     values = {"batch": batch_id, "now": now} | leases.incarnation_values(known)
     if not tx.execute(_END_EXPIRED, values).rowcount:
         return False
-    _delete_members(tx, stamp, batch_id, now, None)
+    _delete_members(tx, stamp, batch_id, now, NOBODY)
     return True
 
 
-def _delete_members(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, request_id: str | None) -> None:
+def _delete_members(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, initiator: Initiator) -> None:
     """Delete the servers that no cell has, and those that found no host."""
     for row in tx.execute(_MEMBERS, {"batch": batch_id}).all():
         undecided = row.cell_uuid is None
-        builds.delete(tx, stamp, row.instance_uuid, project_id=None, now=now, request_id=request_id, undecided_only=undecided)
+        builds.delete(tx, stamp, row.instance_uuid, project_id=None, now=now, initiator=initiator, undecided_only=undecided)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------------
