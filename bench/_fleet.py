@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from objects import numa
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
+from objects.numa import HostNumaNode
 from scheduler.table.host_table import HostTable, ServiceReport
 from service.garbage import unsearched
 
@@ -126,6 +128,20 @@ class Fleet:
             used_disk_gb=disk,
             instances=count,
         )
+
+    def divide(self) -> None:
+        """From now on each host has two NUMA nodes of equal size, and its guests are tied to them by halves."""
+        for key, row in self.ledger.items():
+            nodes = (HostNumaNode(vcpus=1, memory_mb=1),) * 2
+            self.ledger[key] = msgspec.structs.replace(
+                row,
+                generation=row.generation + 1,
+                cap_resources=numa.offered(nodes, row.cap_vcpus, row.cap_memory_mb),
+                used_resources=numa.taken((0, 1), row.used_vcpus, row.used_memory_mb),
+            )
+        rows = list(self.ledger.values())
+        for start in range(0, len(rows), NODES_PAGE_SIZE):
+            self.table.set_inventories(rows[start : start + NODES_PAGE_SIZE], 0.0)
 
     @property
     def small(self) -> Flavor:

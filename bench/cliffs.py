@@ -250,6 +250,37 @@ class _RackFilter:
         return not host.host.endswith(("0", "4", "8"))
 
 
+def numa_nodes(fleets: Fleets) -> Iterator[Figure]:
+    """The same fleet without nodes, and with two on each host; with racks, a fault domain and AffinityRoomWeigher."""
+    fleet = Fleet(fleets.hosts)
+    fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, [*fleet.aggregates, *_physical_racks(fleet)])
+    driver = load_driver(SETTINGS)
+    room = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=(*DEFAULT_WEIGHERS, "AffinityRoomWeigher")))
+    two = msgspec.structs.replace(FLAVORS[2], extra_specs={"hw:numa_nodes": "2"})
+    group = group_of(GroupPolicy.SOFT_ANTI_AFFINITY)
+    members = [
+        msgspec.structs.replace(slot, fault_domain="a")
+        for slot in members_on(group, [node.host for node in fleet.chance.sample(fleet.nodes, 3)])
+    ]
+    domain = {"group": (group.uuid,), "fault_domain": ("a",)}
+    yield Figure("a plain server, no host has nodes", plain_ms(fleet, driver))
+    fleet.divide()
+    yield Figure("a plain server, each host has two nodes", plain_ms(fleet, driver))
+    yield Figure("a server on two nodes", decided_ms(fleet, driver, lambda: (spec_of(fleet, flavor=two), []), 50))
+    first = group_of(GroupPolicy.AFFINITY)
+    founding = decided_ms(fleet, room, lambda: (spec_of(fleet, flavor=two, group=first), []), 50)
+    yield Figure("the first of an affinity group, on two nodes", founding)
+    of_domain = decided_ms(fleet, room, lambda: (spec_of(fleet, flavor=two, group=group, scheduler_hints=domain), members), 50)
+    yield Figure("a member of a fault domain, on two nodes", of_domain)
+
+
+def _physical_racks(fleet: Fleet) -> list[Aggregate]:
+    names = [node.host for node in fleet.nodes]
+    return [
+        Aggregate(id=10**6 + n, name=f"physical {n}", hosts=tuple(names[n::100]), metadata={"rack": str(n)}) for n in range(100)
+    ]
+
+
 def site_filter(fleets: Fleets) -> Iterator[Figure]:
     fleet, driver = fleets.get(), load_driver(SETTINGS)
     own = _RackFilter()
@@ -306,7 +337,7 @@ def refuse(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, flavors: S
 
 
 PARTS: Mapping[str, Callable[[Fleets], Iterator[Figure]]] = {
-    part.__name__: part for part in (topology, aggregates, heartbeats, cells, groups, site_filter, refusals, reading)
+    part.__name__: part for part in (topology, aggregates, heartbeats, cells, groups, numa_nodes, site_filter, refusals, reading)
 }
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from cli.explain import describe_changes, describe_filters
 
 COLUMNS = ("Name", "Cell", "Host", "Node", "Zone", "Score", "Weighers", "Alternates")
+NUMA = "NUMA nodes"
+"""One column more if a server is tied to nodes."""
 
 OUTCOMES = {
     "placed": "Dry run: nothing was booted. All servers would find hosts.",
@@ -48,7 +50,10 @@ def describe(console: Console, told: dict[str, Any]) -> None:
 
 def rows(told: dict[str, Any], *, placed_only: bool) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
     """A row for each server. ``placed_only``: only for those that would find a host."""
-    return COLUMNS, [_row(server) for server in told["servers"] if server["host"] or not placed_only]
+    servers = [server for server in told["servers"] if server["host"] or not placed_only]
+    if not any(server.get("numa_nodes") for server in servers):  # not there: the API is of an older release
+        return COLUMNS, [_row(server) for server in servers]
+    return (*COLUMNS, NUMA), [(*_row(server), ", ".join(map(str, server["numa_nodes"]))) for server in servers]
 
 
 def _row(server: dict[str, Any]) -> Sequence[Any]:

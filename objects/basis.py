@@ -36,7 +36,7 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     ``raws``: the raw weight of each host, for weighers whose weights do not follow from the other fields. ``multipliers``: of each
     host, for weighers whose multipliers aggregates set. ``limits``: the capacity of each host where aggregates lower it, by the
     name of the amount. ``members``: of the server group on each host, and slots held there. ``resources``: what is free of the
-    custom classes that were asked for.
+    custom classes that were asked for, and of NUMA nodes; -1: the host has no such node.
 
     ``settings``: the scheduler's settings that were not the defaults; None if they were too long. ``excluded_cells`` and
     ``excluded_hosts``: those of the call. ``ledger``: writers of claims that were seen last, with the last sequence number that was

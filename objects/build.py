@@ -37,7 +37,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     ``origin``: copy this disk; None: make the disk from the image. ``ports``: the network interfaces of the guest.
     """
 
-    VERSION: ClassVar[str] = "1.5"
+    VERSION: ClassVar[str] = "1.6"
 
     instance_uuid: str
     name: str
@@ -55,7 +55,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 class BuildOrders(Message, frozen=True, kw_only=True):
     """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
-    VERSION: ClassVar[str] = "2.11"
+    VERSION: ClassVar[str] = "2.12"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from objects import errors
 from objects.base import Message
 from objects.selection import Selection
@@ -22,6 +24,8 @@ REFUSALS: dict[str, type[errors.SuperconductorError]] = {
 
 class Choice(Message, frozen=True, kw_only=True):
     """The result of ``select_destinations`` for this batch, or the name and text of the error that it would have raised."""
+
+    VERSION: ClassVar[str] = "1.1"
 
     selections: tuple[tuple[Selection, ...], ...] = ()
     refusal: str | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from objects import numa
 from objects.base import Message, Object
+from objects.numa import HostNumaNode
 from objects.selection import HostCapacity
 
 
@@ -16,10 +18,11 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     name is ``CUSTOM_`` followed by A-Z, 0-9 and _. ``reported_at``: when the agent counted, in seconds since the epoch by its own
     clock; 0: unknown. It only orders the reports on one node. ``guest_overhead_mb``: MiB that the hypervisor takes for each guest
     beside the guest's memory; in a report, ``reserved_memory_mb`` contains it for the guests that run. ``booted_at``: when the
-    machine was started, in seconds since the epoch by its own clock; 0: unknown.
+    machine was started, in seconds since the epoch by its own clock; 0: unknown. ``numa_nodes``: those that servers are to be tied
+    to, in the order of their numbers; empty: servers are tied to none.
     """
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     host: str
     node: str
@@ -45,17 +48,23 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     resources_used: dict[str, int] = {}
     guest_overhead_mb: int = 0
     booted_at: float = 0.0
+    numa_nodes: tuple[HostNumaNode, ...] = ()
 
     @property
     def capacity(self) -> HostCapacity:
         """The node's total capacity: the reserved amount is subtracted first, then the allocation ratio applied, as in
         Placement.
         """
+        vcpus = self.vcpus * self.cpu_allocation_ratio
+        memory_mb = max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio
+        resources = {name: amount for name, amount in self.resources.items() if amount}
+        if self.numa_nodes:
+            resources |= {name: amount for name, amount in numa.offered(self.numa_nodes, vcpus, memory_mb).items() if amount}
         return HostCapacity(
-            vcpus=self.vcpus * self.cpu_allocation_ratio,
-            memory_mb=max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio,
+            vcpus=vcpus,
+            memory_mb=memory_mb,
             disk_gb=max(0, self.disk_gb - self.reserved_disk_gb) * self.disk_allocation_ratio,
-            resources={name: amount for name, amount in self.resources.items() if amount},
+            resources=resources,
         )
 
 

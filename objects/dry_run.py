@@ -12,7 +12,7 @@ class PlannedServer(Object, frozen=True, kw_only=True):
     """The host that one server would get; ``host`` is None if it would find none.
 
     ``score`` and ``parts`` (by weigher) are those of the host when this server is placed, after the servers of the request before
-    it.
+    it. ``numa_nodes``: those of the host that it would be tied to.
     """
 
     instance_uuid: str
@@ -23,6 +23,7 @@ class PlannedServer(Object, frozen=True, kw_only=True):
     score: float = 0.0
     parts: dict[str, float] = {}
     alternates: tuple[str, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
 
 
 class DryRun(Message, frozen=True, kw_only=True):
@@ -32,7 +33,7 @@ class DryRun(Message, frozen=True, kw_only=True):
     draws anew, by its own request ID.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     decision: Decision
     servers: tuple[PlannedServer, ...] = ()

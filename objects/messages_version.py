@@ -46,6 +46,8 @@ REBUILT_DRIVES = V1_1
 """The first version with rebuilds that change the config drive."""
 RACKS = V1_1
 """The first version in which schedulers know the racks of a server group's members."""
+NUMA_NODES = V1_1
+"""The first version in which schedulers tie servers to NUMA nodes."""
 
 HOLDS = V1_1
 """The first version in which conductors know that a request is held."""

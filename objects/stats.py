@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from objects import errors, extra_specs, text, typed
+from objects import errors, extra_specs, numa, text, typed
 from objects.base import INT32_MAX
 from objects.compute_node import ComputeNode
 
@@ -58,6 +58,8 @@ def check(stats: ComputeNode) -> None:
     text.checked_name("stats: node", stats.node)
     if stats.attributes or stats.hypervisor_type:
         _check_texts(stats)
+    if stats.numa_nodes:
+        _check_numa(stats)
     numbers = _NUMBERS(stats)
     plain = (
         min(numbers) >= 0 and max(numbers) <= MAX_EXACT_FLOAT and math.isfinite(sum(numbers))
@@ -100,6 +102,17 @@ def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
 def same(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether the stats are equal apart from their time."""
     return stats == msgspec.structs.replace(known, reported_at=stats.reported_at)
+
+
+def _check_numa(stats: ComputeNode) -> None:
+    if len(stats.numa_nodes) > numa.HOST_NODES_LIMIT:
+        reason = f"numa_nodes are {len(stats.numa_nodes)}: a host reports at most {numa.HOST_NODES_LIMIT}"
+        raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
+    for number, node in enumerate(stats.numa_nodes):
+        for name, amount in (("vcpus", node.vcpus), ("memory_mb", node.memory_mb)):
+            if not 0 <= amount <= INT32_MAX:
+                reason = f"numa_nodes.{number}.{name} is {amount}: it must be a number from 0 to {INT32_MAX}"
+                raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
 
 
 def _check_texts(stats: ComputeNode) -> None:

@@ -14,17 +14,19 @@ import msgspec
 
 from objects import errors
 from objects.base import Object
-from objects.messages_version import HOLDS, KNOWN, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
+from objects.messages_version import HOLDS, KNOWN, NUMA_NODES, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
 from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
     V1_0: {
         "BuildOrder": "1.4",
         "BuildOrders": "2.7",
+        "Choice": "1.0",
         "ComputeNode": "1.2",
         "Decision": "1.3",
         "InstanceSummary": "1.3",
         "RequestSpec": "2.6",
+        "Selection": "1.1",
         "TaskOrder": "1.1",
     },
     V1_1: {},
@@ -62,6 +64,11 @@ CHANGES = (
     FieldChange(since=V1_1, message="BuildOrders", path=("spec", "flavor", "rxtx_factor")),
     FieldChange(since=V1_1, message="ComputeNode", path=("booted_at",)),
     FieldChange(since=V1_1, message="RequestSpec", path=("flavor", "rxtx_factor")),
+    FieldChange(since=NUMA_NODES, message="ComputeNode", path=("numa_nodes",)),
+    FieldChange(since=NUMA_NODES, message="Choice", path=("selections", "limits", "numa_nodes")),
+    FieldChange(since=NUMA_NODES, message="Selection", path=("limits", "numa_nodes")),
+    FieldChange(since=NUMA_NODES, message="BuildOrder", path=("limits", "numa_nodes")),
+    FieldChange(since=NUMA_NODES, message="BuildOrders", path=("orders", "limits", "numa_nodes")),
     FieldChange(
         since=REBUILT_DRIVES,
         message="TaskOrder",

@@ -8,7 +8,7 @@ from functools import partial
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import host_mappings
+from db.api import host_mappings, inventories
 from db.audit import cell_rows, hosts
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
@@ -61,7 +61,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     for cell_uuid, known in nodes.items():
         found += _judge_nodes(places, cell_uuid, known, reporting)
         mine = [node for node in known if node.host in mapped and mapped[node.host].cell_uuid == cell_uuid]
-        found += _judge_offers(places, cell_uuid, mine, offered)
+        found += _judge_offers(places, cell_uuid, places.api.read(inventories.counted, mine), offered)
     return found
 
 

@@ -29,7 +29,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
 from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
-from objects import stored
+from objects import numa, stored
 from objects.base import Object
 from objects.decision import Decision
 from objects.group import ServerGroup
@@ -74,9 +74,13 @@ class Ask(Object, frozen=True, kw_only=True):
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
 
-    @property
-    def usage(self) -> UsageChange:
-        return UsageChange(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.pairs(self.resources))
+    def usage_on(self, numa_nodes: Sequence[int]) -> UsageChange:
+        """The usage of an instance that is tied to these NUMA nodes of its host."""
+        return UsageChange(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.pairs(self.amounts_on(numa_nodes)))
+
+    def amounts_on(self, numa_nodes: Sequence[int]) -> dict[str, int]:
+        """The amounts by class of an instance that is tied to these NUMA nodes of its host."""
+        return self.resources | numa.taken(numa_nodes, self.vcpus, self.memory_mb) if numa_nodes else self.resources
 
 
 class Planner(Protocol):
@@ -272,7 +276,8 @@ def _write(
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     for ask, placement in placed:
         rows.append(_allocation(ask, placement, stamp))
-        changes[placement.inventory_id] = changes[placement.inventory_id].plus(ask.usage)
+        usage = ask.usage_on(placement.selections[0].numa_nodes)
+        changes[placement.inventory_id] = changes[placement.inventory_id].plus(usage)
         slots += _slots(ask, placement, locked[placement.inventory_id].host)
     replaced = [row["instance_uuid"] for row in rows if row["instance_uuid"] in old]
     for uuid in replaced:
@@ -297,7 +302,7 @@ def _allocation(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
         "vcpus": ask.vcpus,
         "memory_mb": ask.memory_mb,
         "disk_gb": ask.disk_gb,
-        "resources": resources.dump(ask.resources),
+        "resources": resources.dump(ask.amounts_on(placement.selections[0].numa_nodes)),
         "group_uuid": ask.group.uuid if ask.group else None,
         "selection": stored.dump(placement.selections),
         "writer": stamp.writer,

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
-from db.api import group_slots, inventories
+from db.api import group_slots, inventories, resources
 from db.api.claiming import Ask, Claimed, Outdated, Planner, Raced, claim, rehearse
 from db.api.inventories import (
     UsageChange,
@@ -32,8 +32,10 @@ from db.api.tables import inventories as inventory_table
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete, by_index
+from objects import numa, stored
 from objects.base import Object
 from objects.cell import CELL0_UUID
+from objects.selection import Selection
 
 __all__ = [
     "Ask",
@@ -137,7 +139,11 @@ _CLAIMS = by_index(
     .with_for_update(),
     allocations,
 )
-_MOVE = sa.update(allocations).where(allocations.c.instance_uuid == sa.bindparam("uuid")).values(inventory_id=sa.bindparam("to"))
+_MOVE = (
+    sa.update(allocations)
+    .where(allocations.c.instance_uuid == sa.bindparam("uuid"))
+    .values(inventory_id=sa.bindparam("to"), resources=sa.bindparam("custom"))
+)
 _FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node, inventory_table.c.cell_uuid).where(
     inventory_table.c.host.in_(dialect.uuids("hosts"))
 )
@@ -166,10 +172,10 @@ def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
                 "cell %s says that %s moved to host %s of cell %s: refused", move.cell_uuid, row.instance_uuid, move.host, home
             )
             continue
-        usage = _usage(row)
-        changes[row.inventory_id] = changes[row.inventory_id].plus(usage.negated())
-        changes[to] = changes[to].plus(usage)
-        moved.append({"uuid": row.instance_uuid, "to": to})
+        amounts = _amounts_at(row, move)
+        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        changes[to] = changes[to].plus(UsageChange(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.pairs(amounts)))
+        moved.append({"uuid": row.instance_uuid, "to": to, "custom": resources.dump(amounts)})
         if row.group_uuid is not None:
             grouped.append((row.group_uuid, row.instance_uuid))
     if moved:
@@ -177,6 +183,13 @@ def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
     _change(tx, stamp, changes, {row["to"] for row in moved})
     for group_uuid, uuid in grouped:
         group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
+
+
+def _amounts_at(row: sa.Row[Any], move: ClaimMove) -> dict[str, int]:
+    """The amounts by class of a claim on its new host: on the NUMA nodes there that the scheduler chose, if it is an alternate."""
+    chosen = stored.load_or_none(row.selection, tuple[Selection, ...]) or ()
+    nodes = next((each.numa_nodes for each in chosen if (each.host, each.node) == (move.host, move.node)), ())
+    return numa.without(resources.load(row.resources)) | numa.taken(nodes, row.vcpus, row.memory_mb)
 
 
 def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) -> None:

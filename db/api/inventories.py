@@ -10,9 +10,10 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
-from db.api import resources
+from db.api import finalized, resources
 from db.api.ledger import Stamp
 from db.api.resources import Pairs
 from db.api.tables import inventories
@@ -21,6 +22,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
+from objects.messages_version import NUMA_NODES
 
 _COLUMNS = (
     inventories.c.id,
@@ -283,7 +285,7 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
 
     Usage is not changed: it follows from the claims.
     """
-    wanted = {(node.host, node.node): node for node in nodes}
+    wanted = {(node.host, node.node): node for node in counted(tx, nodes)}
     hosts = {host for host, _ in wanted}
     read = {(row.host, row.node): row for row in _found(tx, _BY_HOST, hosts)}
     if all(key in read and not _differs(read[key], node, cell_uuid) for key, node in wanted.items()):
@@ -298,6 +300,16 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
         tx.execute(_SET, sorted(changed, key=lambda values: int(values["key"])))
     new = [(key, node) for key, node in wanted.items() if key not in known]
     insert(tx, [{"host": host, "node": name, **_values(node, cell_uuid, stamp)} for (host, name), node in new])
+
+
+def counted(tx: ApiTransaction, nodes: Sequence[ComputeNode]) -> Sequence[ComputeNode]:
+    """The nodes as the ledger has them: without their NUMA nodes until the upgrade is finalized.
+
+    Schedulers of the older release claim nothing of NUMA nodes, and its conductors move claims to other hosts as they are.
+    """
+    if not any(node.numa_nodes for node in nodes) or finalized.read(tx) >= NUMA_NODES:
+        return nodes
+    return [msgspec.structs.replace(node, numa_nodes=()) for node in nodes]
 
 
 def insert(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from objects.decision import FilterCount
-from scheduler.filters.always import always
+from scheduler.filters.always import always, at_last
 from scheduler.filters.base import Filter
 from scheduler.plan import engine
 from scheduler.plan.criteria import Criteria
@@ -36,7 +36,7 @@ class SchedulerDriver(Criteria, abc.ABC):
         """``filters`` and ``weighers``: those that the configuration enables. A driver need not use them."""
         self.kept_settings = kept_settings(settings)
         super().__init__(
-            (*always(settings), *filters),
+            (*always(settings), *filters, *at_last(settings)),
             weighers,
             subset=settings.host_subset_size,
             shuffle=settings.shuffle_best_same_weighed_hosts,

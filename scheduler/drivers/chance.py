@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from objects.decision import FilterCount
 from scheduler.drivers.base import ANY_HOST, SchedulerDriver
-from scheduler.filters.always import always
+from scheduler.filters.always import always, at_last
 from scheduler.filters.base import Filter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
@@ -25,7 +25,8 @@ class ChanceScheduler(SchedulerDriver):
     def __init__(self, settings: SchedulerSettings, filters: Sequence[Filter], weighers: Sequence[Weigher]) -> None:
         super().__init__(settings, (), ())
         up = ComputeFilter(settings)
-        self.filters = (up, *always(settings), RamFilter(settings), CoreFilter(settings), DiskFilter(settings))
+        amounts = RamFilter(settings), CoreFilter(settings), DiskFilter(settings)
+        self.filters = (up, *always(settings), *amounts, *at_last(settings))
         self.subset = ANY_HOST
 
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:

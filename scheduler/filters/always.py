@@ -7,6 +7,7 @@ import numpy as np
 from objects.move import MoveKind
 from scheduler.filters.affinity import ServerGroupRackFilter
 from scheduler.filters.base import Filter, Named
+from scheduler.filters.numa import NUMATopologyFilter
 from scheduler.plan.request import Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Mask
@@ -148,6 +149,11 @@ class ResourceClassFilter(Filter):
 
 
 def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
-    """The filters that always run, whatever the configuration enables."""
+    """The filters that always run first, whatever the configuration enables."""
     places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
     return (*(place(settings) for place in places), ResourceClassFilter(settings), ServerGroupRackFilter(settings))
+
+
+def at_last(settings: SchedulerSettings) -> tuple[Filter, ...]:
+    """Those that always run after the enabled ones: what these refuse for an amount, no node of the host has either."""
+    return (NUMATopologyFilter(settings),)

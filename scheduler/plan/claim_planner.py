@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from objects import numa
 from objects.decision import Decision
 from objects.inventory import Inventory, Placement, Slot, Standing
 from scheduler.cursor import Cursor
@@ -108,6 +109,8 @@ class ClaimPlanner:
         with self._table.lock:
             if not (self._complete and self._planned.keys() <= self._locked):
                 self._settle()
+            if self._table.classes.numa:
+                self._choose_numa_nodes()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
                     conclude(job, request, self._table, self._driver, self._moment)
@@ -222,6 +225,33 @@ class ClaimPlanner:
                     engine.take(self._table, request, row)
             self._give_alternates(jobs)
             self._compute_remedies()
+
+    def _choose_numa_nodes(self) -> None:
+        """Choose the NUMA nodes of all that is placed, and then of the alternates. Alternates without room on nodes are dropped.
+
+        A job whose nodes are not free is lost. That happens only if other jobs were repaired, and took nodes in another order.
+        """
+        with self._table.tentative():
+            jobs = self._open_jobs()
+            alone = sum(len(job.rows) for job, _ in jobs) == 1
+            for job, request in jobs:
+                mark = self._table.mark
+                for uuid, row in job.rows.items():
+                    nodes = self._table.nodes_for(row, request.part)
+                    if nodes is None:
+                        self._table.give_back(mark)
+                        job.lost, job.rows = True, {}
+                        break
+                    job.numa_nodes[uuid, row] = nodes
+                    if alone:
+                        break  # alternates are on other hosts
+                    amounts = {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
+                    self._table.take(row, request.vcpus, request.memory_mb, request.disk_gb, amounts)
+            for job, request in jobs:
+                for uuid, others in job.alternates.items() if job.open else ():
+                    found = {row: self._table.nodes_for(row, request.part) for row in others}
+                    job.alternates[uuid] = [row for row in others if found[row] is not None]
+                    job.numa_nodes |= {(uuid, row): nodes for row, nodes in found.items() if nodes is not None}
 
     def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
         """Choose alternates. The table must already show what these jobs take."""

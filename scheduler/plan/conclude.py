@@ -51,24 +51,29 @@ def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str,
     return Placement(
         instance_uuid=instance_uuid,
         inventory_id=table.inventory.item(row),
-        selections=tuple(_selection(table, request, each, fence, decision_id) for each in (row, *others)),
+        selections=tuple(
+            _selection(table, request, each, fence, decision_id, job.numa_nodes.get((instance_uuid, each), ()))
+            for each in (row, *others)
+        ),
         held=tuple(table.hosts[other] for other in others) if holds else (),
     )
 
 
-def _selection(table: HostTable, request: Request, row: int, fence: int, decision_id: str) -> Selection:
+def _selection(
+    table: HostTable, request: Request, row: int, fence: int, decision_id: str, numa_nodes: tuple[int, ...]
+) -> Selection:
     return Selection(
         host=table.hosts[row],
         node=table.nodes[row],
         cell_uuid=table.cells[table.cell.item(row)].uuid,
-        limits=_limits(table, request, row),
+        limits=_limits(table, request, row, numa_nodes),
         availability_zone=table.zones[table.zone.item(row)],
         fence=fence,
         decision_id=decision_id,
     )
 
 
-def _limits(table: HostTable, request: Request, row: int) -> HostCapacity:
+def _limits(table: HostTable, request: Request, row: int, numa_nodes: tuple[int, ...]) -> HostCapacity:
     resources = {name: int(table.classes[name].cap[row]) for name in request.resources} if request.resources else {}
     if table.aggregates.lowering:
         hosts = Hosts(table, request, np.array([row]))
@@ -77,10 +82,12 @@ def _limits(table: HostTable, request: Request, row: int) -> HostCapacity:
             memory_mb=float(hosts.capacity("memory_mb")[0]),
             disk_gb=float(hosts.capacity("disk_gb")[0]),
             resources=resources,
+            numa_nodes=numa_nodes,
         )
     return HostCapacity(
         vcpus=table.cap_vcpus.item(row),
         memory_mb=table.cap_memory_mb.item(row),
         disk_gb=table.cap_disk_gb.item(row),
         resources=resources,
+        numa_nodes=numa_nodes,
     )

@@ -147,6 +147,8 @@ class ChangeSearch:
 
     def _enough(self, what: str, least: int, amount: int) -> int | None:
         """The largest amount below ``amount`` with which all fit; None if they do not fit even with ``least``."""
+        if self._table.classes.numa:
+            return self._enough_on_nodes(what, least, amount)
         nothing = sized(self.request, what, 0)
         rows, counts = self._room(nothing)
         free: Floats = np.maximum(Hosts(self._table, nothing, rows).room(what), 0.0)
@@ -162,6 +164,21 @@ class ChangeSearch:
             half = (low + high + 1) // 2
             low, high = (half, high) if fit(half) else (low, half - 1)
         return low
+
+    def _enough_on_nodes(self, what: str, least: int, amount: int) -> int | None:
+        """The same where hosts have NUMA nodes, on which the free amounts of a host do not tell what fits. A pass for each try."""
+        step = max(self.request.part.nodes, 1) if what != "disk_gb" else 1
+        low, high = -(-least // step), (amount - 1) // step
+
+        def fit(parts: int) -> bool:
+            return self._fits(sized(self.request, what, parts * step)) is not None
+
+        if low > high or not fit(low):
+            return None
+        while low < high:
+            half = (low + high + 1) // 2
+            low, high = (half, high) if fit(half) else (low, half - 1)
+        return low * step
 
     def _somewhere(
         self, condition: Relaxation, request: Request, room: _Room, column: Ints, name: Callable[[int], str]

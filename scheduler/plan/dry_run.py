@@ -56,6 +56,7 @@ class DryRunPlanner(ClaimPlanner):
                     score=round(sum(parts.values()), 6),
                     parts=parts,
                     alternates=choice.alternates,
+                    numa_nodes=chosen.numa_nodes if chosen is not None else (),
                 )
             )
         decision = msgspec.structs.replace(job.decision, id="")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from objects import numa
 from objects.decision import FilterCount
 from objects.group import GroupPolicy
 from scheduler.filters.base import Filter
@@ -105,7 +106,10 @@ def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, 
 
 def take(table: HostTable, request: Request, row: int) -> None:
     """Take room for one instance on the row, and count it in its cell and group."""
-    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, request.resources)
+    resources = request.resources
+    if table.classes.numa and (nodes := table.nodes_for(row, request.part)):
+        resources = {**resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
+    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, resources)
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:

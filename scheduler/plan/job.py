@@ -74,6 +74,7 @@ class Job:
     ``error``: the exception that planning raised.
     ``together``: its instances are the first members of an affinity group, so all that are placed go to one host.
     ``partial``: fewer instances than asked for found a host, but enough for ``min_count``.
+    ``numa_nodes``: by instance and row, the NUMA nodes of the host that it gets there; none if the host reports none.
 
     For the decision record:
 
@@ -96,6 +97,7 @@ class Job:
     losers: list[str] = field(default_factory=list)
     together: bool = False
     alternates: dict[str, list[int]] = field(default_factory=dict)
+    numa_nodes: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     placements: tuple[Placement, ...] = ()
     short: int | None = None
     partial: bool = False
@@ -216,7 +218,7 @@ class Job:
     def restart(self, standing: Standing) -> None:
         self.standing = standing
         self.survey, self.rows, self.losers, self.together = None, {}, [], False
-        self.alternates, self.placements = {}, ()
+        self.alternates, self.numa_nodes, self.placements = {}, {}, ()
         self.partial, self.kept, self.first_kept, self.replaced = False, None, None, 0
         self.short, self.counts, self.lost, self.premature, self.unheard, self.held = None, (), False, False, (), False
         self.error, self.remedies, self.decision = None, UNEXAMINED, None

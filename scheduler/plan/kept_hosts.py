@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from objects import stored, typed
+from objects import numa, stored, typed
 from objects.basis import Basis, KeptHost
 from objects.decision import Candidate
 from scheduler.plan.request import Request
@@ -160,9 +160,11 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
     limits: dict[str, list[float]] = {}
     multipliers: dict[str, list[float]] = {}
     members: list[tuple[int, int]] = []
+    if table.classes.numa:
+        resources = _node_rooms(table, rows)
     if request.resources or table.aggregates.lowering or None in [part.multiplier for part in found.parts]:
         hosts = Hosts(table, request, np.array(rows, np.int64))
-        resources = {name: hosts.free_resource(name).tolist() for name in request.resources}
+        resources |= {name: hosts.free_resource(name).tolist() for name in request.resources}
         if table.aggregates.lowering:
             limits = {what: hosts.capacity(what).tolist() for what in RATIOS}
         for part in found.parts:
@@ -186,6 +188,15 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
         limits=limits,
         multipliers=multipliers,
     )
+
+
+def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
+    """What is free on the NUMA nodes of these hosts, by class; -1 where there is no such node, or it is not counted."""
+    found: dict[str, list[float]] = {}
+    for number, each in enumerate(table.node_rooms(np.array(rows, np.int64))):
+        for name, room in zip(numa.class_names(number), each, strict=True):
+            found[name] = [max(free, -1.0) if free < np.inf else -1.0 for free in room.tolist()]
+    return found
 
 
 def _host(table: HostTable, row: int) -> KeptHost:

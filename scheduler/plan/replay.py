@@ -17,10 +17,10 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 import numpy as np
 
-from objects import errors
+from objects import errors, numa
 from objects.aggregate import Aggregate
 from objects.base import Object
-from objects.basis import Basis
+from objects.basis import Basis, KeptHost
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -32,6 +32,7 @@ from scheduler.filters.affinity import ServerGroupAffinityFilter, ServerGroupAnt
 from scheduler.filters.always import ResourceClassFilter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
+from scheduler.filters.numa import NUMATopologyFilter
 from scheduler.plan import engine
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.kept_hosts import DEFAULT_SETTINGS, FREE_SETTINGS, settings_of
@@ -54,6 +55,7 @@ ASKED_AGAIN = (
     NumInstancesFilter,
     IoOpsFilter,
     ResourceClassFilter,
+    NUMATopologyFilter,
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
@@ -207,6 +209,7 @@ class _Replay:
     def _enter(self, table: HostTable, position: int, cell_uuid: str) -> None:
         kept, (host, node, _) = self._basis.hosts[position], self._names[position]
         free = {name: int(each[position]) for name, each in self._basis.resources.items()}
+        free = numa.without(free) | _node_capacities(free, kept)
         inventory = Inventory(
             id=kept.inventory,
             host=host,
@@ -416,6 +419,15 @@ class _Replay:
             if passed is not None and not passed[0]:
                 return f"{one.name} ({one.reason})"
         return ""
+
+
+def _node_capacities(free: Mapping[str, int], kept: KeptHost) -> dict[str, int]:
+    """Capacities of NUMA nodes by which as much is free on each as then. For the table, all that is used is tied to no node."""
+    nodes = {name: room for name, room in free.items() if numa.node_of_class(name) is not None}
+    if all(room < 0 for room in nodes.values()):
+        return {}  # its nodes were not counted
+    used = {True: kept.cap_vcpus - kept.free_vcpus, False: kept.cap_memory_mb - kept.free_memory_mb}
+    return {name: int(room + used[name.endswith("_VCPU")]) for name, room in nodes.items() if room >= 0}
 
 
 class _KeptWeights(Weigher):

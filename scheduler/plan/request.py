@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from objects import numa
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.plan.members import NOBODY, Members
 from scheduler.table.arrays import Ints, mixed
 from scheduler.table.named_rows import NamedRows
+from scheduler.table.numa import NodePart
 
 T = TypeVar("T")
 
@@ -99,6 +101,16 @@ class Request:
     def rows_with_members(self, named: NamedRows, least: int = 1) -> Ints:
         """The rows, in order, of hosts with at least so many members of its group. Held slots count unless it is ``yielding``."""
         return self.members.rows(named, least, with_held=not self.yielding)
+
+    @property
+    def part(self) -> NodePart:
+        """What each instance takes of each NUMA node that it is divided over."""
+        specs, image = self.spec.flavor.extra_specs, self.spec.image
+        if numa.FLAVOR_KEY not in specs and (image is None or numa.IMAGE_KEY not in image.properties):
+            return NodePart(1, self.vcpus, self.memory_mb)
+        properties = image.properties if image is not None else {}
+        key = "part", self.vcpus, self.memory_mb
+        return self.remembered(key, lambda: NodePart.of(numa.asked(specs, properties, *key[1:]), self.vcpus, self.memory_mb))
 
     @property
     def forced(self) -> bool:

@@ -15,6 +15,7 @@ from scheduler.table.address import Network, is_mapped, span
 from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
 from scheduler.table.host_table import HostTable
+from scheduler.table.numa import NodePart, NodeRoom, most, takes
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -102,6 +103,19 @@ class Hosts:
         known.grow(self.table.size)
         free = known.free(self._index)
         return free if self._plain else free - self.more * self.request.resources.get(name, 0)
+
+    def take_on_nodes(self, part: NodePart) -> Mask | None:
+        """Which of them have NUMA nodes with room for a server of the request; None if no host's nodes are counted."""
+        found = self._node_rooms()
+        return takes(found, part, self.more) if found else None
+
+    def most_on_nodes(self, part: NodePart) -> Floats | None:
+        """At most how many servers of the request their NUMA nodes take, those of ``more`` included; None as above."""
+        found = self._node_rooms()
+        return most(found, part) if found else None
+
+    def _node_rooms(self) -> list[NodeRoom]:
+        return self.table.node_rooms(self._index)
 
     def offered(self, name: str) -> Mask:
         """Which of them have any of a custom resource class, and may be chosen at all."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from objects import numa
 from scheduler.table.arrays import Floats, Ints
 
 Amounts = Mapping[str, int]
@@ -50,8 +52,44 @@ class ResourceClass:
             setattr(self, name, np.concatenate((getattr(self, name), more)))
 
 
+class NodeAmount(ResourceClass):
+    """The vCPUs or the memory of the NUMA nodes of one number.
+
+    ``room``: what is free on each host's node; -inf: the host has no such node; inf: its nodes are not counted.
+    """
+
+    def __init__(self, room: int) -> None:
+        super().__init__(room)
+        self.room: Floats = np.full(room, np.inf)
+
+    def grow(self, size: int) -> None:
+        super().grow(size)
+        if self.room.size < self.cap.size:
+            self.room = np.concatenate((self.room, np.full(self.cap.size - self.room.size, np.inf)))
+
+    def room_of(self, rows: Ints | slice, size: int) -> Floats:
+        """The room of these rows of a table of ``size`` rows."""
+        self.grow(size)
+        picked: Floats = self.room[rows]
+        return picked
+
+
+class NodeClasses(NamedTuple):
+    """The classes of the NUMA nodes of one number."""
+
+    vcpus: NodeAmount
+    memory_mb: NodeAmount
+
+
 class Classes(dict[str, ResourceClass]):
-    """All classes that any host has had, by name. Used by the table that they belong to, under its lock."""
+    """All classes that any host has had, by name. Used by the table that they belong to, under its lock.
+
+    ``numa``: those of the NUMA nodes of hosts, by the numbers of the nodes; empty if no host has any.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numa: tuple[NodeClasses, ...] = ()
 
     def report(self, row: int, used: Amounts, *, first: bool = True) -> bool:
         """What the agent of the host in this row counts as used.
@@ -78,6 +116,8 @@ class Classes(dict[str, ResourceClass]):
         """The row is no host's any more."""
         self.enter(row, NONE, NONE, first=False)
         self.report(row, NONE)
+        if self.numa:
+            self.set_used(row, 0.0, 0.0)
 
     def settle(self, rows: Ints) -> Ints:
         """Account for these hosts anew; returns those for which that made a difference."""
@@ -90,13 +130,13 @@ class Classes(dict[str, ResourceClass]):
         return rows[moved]
 
     def take(self, row: int, amounts: Amounts) -> None:
-        for name, each in self._of(row, amounts):
-            each.claimed[row] += amounts.get(name, 0)
+        for name, amount in amounts.items():
+            self._with_row(name, row).claimed[row] += amount
 
     def give_back(self, row: int, amounts: Amounts) -> None:
         """Exactly what was taken: these are whole numbers."""
-        for name, each in self._of(row, amounts):
-            each.claimed[row] -= amounts.get(name, 0)
+        for name, amount in amounts.items():
+            self._with_row(name, row).claimed[row] -= amount
 
     def free_on(self, row: int) -> dict[str, float]:
         """What is free on the host in this row, of the classes that it has."""
@@ -109,7 +149,64 @@ class Classes(dict[str, ResourceClass]):
         for names in named:
             for name in names:
                 if name not in self:
-                    self[name] = ResourceClass(row + 1)
+                    self._meet(name, row + 1)
         for each in self.values():
             each.grow(row + 1)
         return list(self.items())
+
+    def _with_row(self, name: str, row: int) -> ResourceClass:
+        """The class, with room for this row."""
+        if name not in self:
+            self._meet(name, row + 1)
+        found = self[name]
+        if found.cap.size <= row:
+            found.grow(row + 1)
+        return found
+
+    def _meet(self, name: str, room: int) -> None:
+        node = numa.node_of_class(name)
+        if node is None:
+            self[name] = ResourceClass(room)
+        elif node < numa.HOST_NODES_LIMIT:
+            for number in range(len(self.numa), node + 1):
+                made = NodeClasses(NodeAmount(room), NodeAmount(room))
+                if self.numa:
+                    counted = self.numa[0].vcpus.room < np.inf
+                    for each in made:
+                        each.grow(counted.size)
+                        each.room[: counted.size][counted] = -np.inf
+                self |= zip(numa.class_names(number), made, strict=True)
+                self.numa = (*self.numa, made)
+
+    # -- NUMA nodes --------------------------------------------------------------------------------------------------------
+
+    def set_used(self, row: int, vcpus: float, memory_mb: float) -> None:
+        """How much is used of the host in this row, by servers on its nodes and by others."""
+        nodes = self.numa_with_row(row)
+        there = [bool(node.vcpus.cap.item(row) or node.memory_mb.cap.item(row)) for node in nodes]
+        is_counted = any(there)
+        for used, amounts in ((vcpus, [node.vcpus for node in nodes]), (memory_mb, [node.memory_mb for node in nodes])):
+            claimed = [each.claimed.item(row) for each in amounts]
+            others = max(used - sum(claimed), 0.0)
+            for has, each, own in zip(there, amounts, claimed, strict=True):
+                room = each.cap.item(row) - own - others if has else -np.inf
+                each.room[row] = room if is_counted else np.inf
+
+    def set_used_of(self, rows: Ints, vcpus: Floats, memory_mb: Floats) -> None:
+        """The same of several rows."""
+        nodes = self.numa_with_row(int(rows.max(initial=-1)))
+        there = [(node.vcpus.cap[rows] != 0) | (node.memory_mb.cap[rows] != 0) for node in nodes]
+        counted = np.any(there, axis=0)
+        for used, amounts in ((vcpus, [node.vcpus for node in nodes]), (memory_mb, [node.memory_mb for node in nodes])):
+            others = np.maximum(used - np.sum([each.claimed[rows] for each in amounts], axis=0), 0.0)
+            for has, each in zip(there, amounts, strict=True):
+                room = each.cap[rows] - each.claimed[rows] - others
+                each.room[rows] = np.where(counted, np.where(has, room, -np.inf), np.inf)
+
+    def numa_with_row(self, row: int) -> tuple[NodeClasses, ...]:
+        """The nodes, with room for this row."""
+        for node in self.numa:
+            if node.vcpus.cap.size <= row or node.memory_mb.cap.size <= row:
+                node.vcpus.grow(row + 1)
+                node.memory_mb.grow(row + 1)
+        return self.numa

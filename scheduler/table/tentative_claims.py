@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import TracebackType
 
+import numpy as np
+
 from objects.inventory import Inventory
+from scheduler.table.arrays import Ints
 from scheduler.table.columns import Columns
+from scheduler.table.numa import NodePart, NodeRoom, choose, rooms
 from scheduler.table.resource_classes import NONE, Classes
 
 
@@ -16,6 +20,7 @@ class TentativeClaims(Columns):
     def __init__(self) -> None:
         super().__init__()
         self.classes = Classes()
+        self._moved: set[int] = set()  # rows of which the room on NUMA nodes is to be computed anew
         self._taken: list[tuple[int, tuple[float, float, float], Mapping[str, int]]] = []
 
     def enter(self, row: int, inventory: Inventory) -> None:
@@ -53,6 +58,41 @@ class TentativeClaims(Columns):
         self.instances[row] += 1
         self.building[row] += 1
         self.set_free(row, free[0] - vcpus, free[1] - memory_mb, free[2] - disk_gb)
+
+    def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
+        super().set_free(row, vcpus, memory_mb, disk_gb)
+        if self.classes.numa:
+            self._moved.add(row)
+
+    def _recount(self, rows: int | Ints) -> None:
+        super()._recount(rows)
+        if self.classes.numa:
+            some = np.atleast_1d(np.asarray(rows, np.int64))
+            used = (self.cap_vcpus[some] - self.free_vcpus[some], self.cap_memory_mb[some] - self.free_memory_mb[some])
+            self.classes.set_used_of(some, *used)
+
+    def node_rooms(self, rows: Ints | slice) -> list[NodeRoom]:
+        """What is free on the NUMA nodes of these hosts, for each number of a node; empty if no host's nodes are counted."""
+        if self._moved:
+            self._update_rooms()
+        return rooms(self.classes, rows, self.size) if self.classes.numa else []
+
+    def nodes_for(self, row: int, part: NodePart) -> tuple[int, ...] | None:
+        """The NUMA nodes for a server on the host; empty if they are not counted there, None if it does not fit on them."""
+        if not self.classes.numa:
+            return ()
+        if row in self._moved:
+            self._update_rooms()
+        return choose(self.classes.numa_with_row(row), row, part)
+
+    def _update_rooms(self) -> None:
+        for row in self._moved:
+            used = (
+                self.cap_vcpus.item(row) - self.free_vcpus.item(row),
+                self.cap_memory_mb.item(row) - self.free_memory_mb.item(row),
+            )
+            self.classes.set_used(row, *used)
+        self._moved.clear()
 
     def give_back(self, mark: int) -> None:
         """All that was taken since then."""

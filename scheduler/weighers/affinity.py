@@ -44,6 +44,8 @@ class AffinityRoomWeigher(Weigher):
         for what in ("vcpus", "memory_mb", "disk_gb"):
             if amount := getattr(request, what):
                 np.minimum(room, np.floor(hosts.room(what) / amount), out=room)
+        if (on_nodes := hosts.most_on_nodes(request.part)) is not None:
+            np.minimum(room, on_nodes, out=room)
         return room if np.isfinite(room).all() else np.zeros(len(hosts))
 
 

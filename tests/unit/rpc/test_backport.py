@@ -81,11 +81,11 @@ def test_each_message_arrives_in_each_version_or_is_refused_for_what_it_would_lo
         decoded, wire = over_the_wire(value, version)
         for change in changes:
             if not change.values:
-                (inner,), (before,) = (at(fields, change.path[:-1]) for fields in (wire["fields"], whole))
-                if inner is None:
-                    continue
-                assert change.path[-1] not in inner
-                inner |= {name: before[name] for name in change.path[-1:] if name in before}  # defaults may be left out
+                for inner, before in zip(*(at(fields, change.path[:-1]) for fields in (wire["fields"], whole)), strict=True):
+                    if inner is None:
+                        continue
+                    assert change.path[-1] not in inner
+                    inner |= {name: before[name] for name in change.path[-1:] if name in before}  # defaults may be left out
         assert wire["fields"] == whole
         if not changes:
             assert decoded == msgspec.convert(whole, type(value))
@@ -103,8 +103,12 @@ def at(fields: Any, path: tuple[str, ...]) -> list[Any]:
     found = [fields]
     for part in path:
         inner = [None if each is None else each.get(part) for each in found]
-        found = [one for each in inner for one in (each if isinstance(each, list) else [each])]
+        found = flat(inner)
     return found
+
+
+def flat(found: list[Any]) -> list[Any]:
+    return [one for each in found for one in (flat(each) if isinstance(each, list) else [each])]
 
 
 def test_an_older_peer_is_told_the_version_that_it_knows() -> None:

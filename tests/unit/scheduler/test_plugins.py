@@ -42,7 +42,7 @@ def test_filters_are_asked_in_configured_order_after_what_the_request_demands() 
     driver = fleet.driver(enabled_filters=("DiskFilter", "ComputeFilter"))
     places = ["ForceHosts", "RequestedDestination", "RequestedCell", "SourceHost", "IgnoreHosts", "ExcludedCells"]
     always = [*places, "ExcludedHosts", "ResourceClassFilter", "ServerGroupRackFilter"]
-    assert [one.name for one in driver.filters] == [*always, "DiskFilter", "ComputeFilter"]
+    assert [one.name for one in driver.filters] == [*always, "DiskFilter", "ComputeFilter", "NUMATopologyFilter"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
     driver = plugins.load_driver(SchedulerSettings(enabled_filters=("RamFilter", "EvenHosts")))
-    own = driver.filters[-1]
+    own = driver.filters[-2]
     assert isinstance(own, Adapter)
     assert (own.name, own.reason) == ("EvenHosts", "odd")
 
@@ -121,7 +121,7 @@ class TestByPath:
         )
         assert driver.name == "chance"
         ranked = fleet.driver(enabled_filters=("scheduler.filters.capacity:RamFilter",), enabled_weighers=())
-        assert ranked.filters[-1].name == "RamFilter"
+        assert ranked.filters[-2].name == "RamFilter"
 
     @pytest.mark.parametrize(
         ("path", "why"),

@@ -15,6 +15,7 @@ from objects.compute_node import ComputeNode
 from objects.decision import DecidedInstance, Decision
 from objects.group import GroupPolicy
 from objects.inventory import Slot
+from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
@@ -151,6 +152,7 @@ ASKED = st.fixed_dictionaries(
         "zone": st.booleans(),
         "multiplier": st.booleans(),
         "ratio": st.booleans(),
+        "nodes": st.booleans(),
     }
 )
 
@@ -162,6 +164,7 @@ PLAIN: dict[str, Any] = {
     "zone": False,
     "multiplier": False,
     "ratio": False,
+    "nodes": False,
 }
 
 
@@ -172,6 +175,12 @@ def varied(hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any]) -
         )
         for n, (vcpus, _, gib, failed, gpus) in enumerate(hosts)
     ]
+    if asked["nodes"]:  # of two sizes, on two of three hosts
+        for n in range(len(nodes)):
+            vcpus, memory_mb = nodes[n].vcpus // 3, nodes[n].memory_mb // 3
+            parts = (vcpus, memory_mb), (nodes[n].vcpus - vcpus, nodes[n].memory_mb - memory_mb)
+            numa_nodes = tuple(HostNumaNode(vcpus=cpus, memory_mb=mib) for cpus, mib in parts) if n % 3 else ()
+            nodes[n] = msgspec.structs.replace(nodes[n], numa_nodes=numa_nodes)
     some = tuple(node.host for node in nodes[::2])
     metadata: dict[str, str] = {}
     if asked["multiplier"]:

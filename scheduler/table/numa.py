@@ -1,0 +1,135 @@
+"""What is free on the NUMA nodes of hosts, and which of them a server gets.
+
+A host's nodes are numbered from 0. What is free on a node is its capacity, less the claims that are tied to it, less all that is
+used on the host by servers that are tied to no node::
+
+    free[n] = cap[n] - claimed[n] - (used on the host - sum of claimed)
+
+A server of ``nodes`` nodes takes an equal part of each of so many different ones. A host takes ``k`` such servers if and only if::
+
+    sum over its nodes of min(parts that fit on the node, k) >= nodes * k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from objects import numa
+from scheduler.table.arrays import Floats, Ints, Mask
+from scheduler.table.kernels import at_least
+from scheduler.table.resource_classes import Classes, NodeClasses
+
+
+class NodeRoom(NamedTuple):
+    """What is free on the nodes of one number, of each host; -inf: the host has no such node; inf: its nodes are not counted."""
+
+    vcpus: Floats
+    memory_mb: Floats
+
+
+class NodePart(NamedTuple):
+    """What a server takes of each of ``nodes`` nodes. ``nodes`` 0: it cannot be divided equally."""
+
+    nodes: int
+    vcpus: int
+    memory_mb: int
+
+    @classmethod
+    def of(cls, nodes: int, vcpus: int, memory_mb: int) -> NodePart:
+        if not nodes:
+            return cls(0, vcpus, memory_mb)
+        return cls(nodes, numa.share(vcpus, nodes), numa.share(memory_mb, nodes))
+
+
+def rooms(classes: Classes, rows: Ints | slice, size: int) -> list[NodeRoom]:
+    """Of the hosts in these rows of a table of ``size`` rows, for each number of a node."""
+    return [NodeRoom(vcpus.room_of(rows, size), memory_mb.room_of(rows, size)) for vcpus, memory_mb in classes.numa]
+
+
+def takes(found: Sequence[NodeRoom], part: NodePart, more: Ints | int = 0) -> Mask:
+    """Which hosts take a server after ``more`` others like it."""
+    if not part.nodes or part.nodes > len(found):
+        uncounted: Mask = np.isposinf(found[0].vcpus)
+        return uncounted
+    if isinstance(more, int) and not more:
+        fitting = [_fits(each, part) for each in found]
+        if part.nodes == 1:
+            for other in fitting[1:]:
+                fitting[0] |= other
+            return fitting[0]
+        if part.nodes == len(found):
+            for other in fitting[1:]:
+                fitting[0] &= other
+            return fitting[0]
+        several: Mask = np.asarray(np.sum(fitting, axis=0, dtype=np.uint8) >= part.nodes)
+        return several
+    wanted = np.asarray(more, np.float64) + 1.0
+    parts = np.sum([np.minimum(each, wanted) for each in _parts(found, part)], axis=0)
+    enough: Mask = parts >= part.nodes * wanted
+    return enough
+
+
+def most(found: Sequence[NodeRoom], part: NodePart) -> Floats:
+    """An upper limit of how many such servers each host takes, exact for servers of one node; inf where nodes are not counted."""
+    if not part.nodes or part.nodes > len(found):
+        return np.where(np.isposinf(found[0].vcpus), np.inf, 0.0)
+    first, *others = _parts(found, part)
+    for each in others:
+        first += each
+    return np.floor(first / part.nodes, out=first) if part.nodes > 1 else first
+
+
+def choose(nodes: Sequence[NodeClasses], row: int, part: NodePart) -> tuple[int, ...] | None:
+    """The nodes for a server on the host in this row; empty if the host's nodes are not counted, None if it does not fit.
+
+    A server of one node gets the one with the fewest vCPUs free, so that large holes stay. One of several gets those with room for
+    the most parts, so that as many servers as possible fit. Equal nodes: the lowest number.
+    """
+    free = [(vcpus.room.item(row), memory_mb.room.item(row)) for vcpus, memory_mb in nodes]
+    if free[0][0] == np.inf:
+        return ()
+    fitting = [n for n, (vcpus, memory_mb) in enumerate(free) if _holds(vcpus, part.vcpus) and _holds(memory_mb, part.memory_mb)]
+    if not part.nodes or len(fitting) < part.nodes:
+        return None
+    if part.nodes == len(fitting):
+        return tuple(fitting)
+    if part.nodes == 1:
+        return (min(fitting, key=lambda n: (*free[n], n)),)
+    ordered = sorted(fitting, key=lambda n: (-_parts_on(free[n], part), n))
+    return tuple(sorted(ordered[: part.nodes]))
+
+
+def _holds(free: float, amount: int) -> bool:
+    return free >= amount if amount else free > -np.inf
+
+
+def _fits(room: NodeRoom, part: NodePart) -> Mask:
+    if not part.vcpus and not part.memory_mb:
+        exists: Mask = room.vcpus > -np.inf
+        return exists
+    if not part.memory_mb:
+        return at_least(room.vcpus, part.vcpus)
+    fitting = at_least(room.memory_mb, part.memory_mb)
+    if part.vcpus:
+        fitting &= at_least(room.vcpus, part.vcpus)
+    return fitting
+
+
+def _parts(found: Sequence[NodeRoom], part: NodePart) -> Iterator[Floats]:
+    """How many parts of such servers each node takes."""
+    for room in found:
+        amounts = (room.vcpus, part.vcpus), (room.memory_mb, part.memory_mb)
+        parts = [free / amount for free, amount in amounts if amount]
+        first = parts[0] if parts else np.where(room.vcpus > -np.inf, np.inf, 0.0)
+        for other in parts[1:]:
+            np.minimum(first, other, out=first)
+        np.maximum(first, 0.0, out=first)
+        yield np.floor(first, out=first)
+
+
+def _parts_on(free: tuple[float, float], part: NodePart) -> float:
+    amounts = zip(free, (part.vcpus, part.memory_mb), strict=True)
+    return min((left // amount for left, amount in amounts if amount), default=np.inf)
