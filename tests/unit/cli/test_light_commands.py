@@ -8,7 +8,7 @@ import sys
 from cli.app import COMMANDS, Superconductor
 from cli.http import HttpCommand
 
-LIGHT = ("status", "top", "explain", "capacity", "rebalance", "server ", "completion names")
+LIGHT = ("status", "top", "explain", "capacity", "hold ", "rebalance", "server ", "completion names")
 """How the names of the commands begin that only speak HTTP."""
 HEAVY = ("sqlalchemy", "alembic", "oslo_db", "oslo_messaging", "oslo_config", "keystoneauth1", "requests", "numpy", "webob")
 """What takes longer to import than a command should take."""
