@@ -57,7 +57,7 @@ class RoleService(Protocol):
 class SimulatedHost(Object, frozen=True, kw_only=True):
     """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds.
 
-    ``resources``: amounts of custom resource classes.
+    ``resources``: amounts of custom resource classes. ``numa_nodes``: how many NUMA nodes it reports.
     """
 
     name: str
@@ -68,6 +68,7 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
     failure_rate: float = 0.0
     spawn_delay: tuple[float, float] = (0.05, 0.2)
     resources: dict[str, int] = msgspec.field(default_factory=dict)
+    numa_nodes: int = 0
 
 
 class DriverHost(Object, frozen=True, kw_only=True):
@@ -294,6 +295,7 @@ class AllInOne:
             spawn_delay_max=host.spawn_delay[1],
             failure_rate=host.failure_rate,
             resources=stored.dump(host.resources),
+            numa_nodes=host.numa_nodes,
         )
         return msgspec.structs.replace(common, simulated=simulated)
 

@@ -131,7 +131,8 @@ def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: 
     real = parsed_args.driver == DRIVER
     names = [(f"{cell}-host{n + 1}", cell) for cell in cells for n in range(parsed_args.hosts or (1 if real else 12))]
     if not real:
-        return [SimulatedHost(name=name, cell=cell, resources=dict(parsed_args.resources)) for name, cell in names]
+        offers = {"resources": dict(parsed_args.resources), "numa_nodes": parsed_args.numa_nodes}
+        return [SimulatedHost(name=name, cell=cell, **offers) for name, cell in names]
     if not parsed_args.libvirt_uri:
         return [machines.own(name, cell) for name, cell in names]
     if len(names) > 1:

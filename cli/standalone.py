@@ -7,6 +7,7 @@ from functools import partial
 
 from cli.base import Admin, at_least, key_value
 from objects import errors, extra_specs
+from objects.numa import HOST_NODES_LIMIT
 
 SIMULATED, DRIVER = "simulated", "libvirt"
 """What hosts can be, as --driver has it."""
@@ -51,6 +52,13 @@ class Standalone(Admin):
             help="custom resource class that each simulated host offers, such as CUSTOM_GPU=4; may be repeated",
         )
         parser.add_argument(
+            "--numa-nodes",
+            type=numa_nodes,
+            default=0,
+            metavar="COUNT",
+            help="NUMA nodes of each simulated host, to which its servers are tied (default: none are reported)",
+        )
+        parser.add_argument(
             "--noauth-anywhere", action="store_true", help="serve other machines too, although callers are not authenticated"
         )
 
@@ -67,8 +75,9 @@ def check_hosts(parsed_args: argparse.Namespace) -> None:
         for option in ("libvirt_uri", "boot", "stop_guests"):
             if getattr(parsed_args, option):
                 raise errors.Invalid(f"--{option.replace('_', '-')} is for --driver {DRIVER}")
-    elif parsed_args.resources:
-        raise errors.Invalid("--resource is for simulated hosts")
+    elif parsed_args.resources or parsed_args.numa_nodes:
+        option = "--resource" if parsed_args.resources else "--numa-nodes"
+        raise errors.Invalid(f"{option} is for simulated hosts")
     if parsed_args.libvirt_uri:
         if (parsed_args.hosts or 1) * (parsed_args.cells or 1) > 1:
             raise errors.Invalid("--libvirt-uri names the libvirt of one host: leave out --hosts and --cells")
@@ -85,6 +94,14 @@ def resource(text: str) -> tuple[str, int]:
     except errors.Invalid as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return name, offered
+
+
+def numa_nodes(text: str) -> int:
+    """How many NUMA nodes a host reports."""
+    number = at_least(0, text)
+    if number > HOST_NODES_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {HOST_NODES_LIMIT}")
+    return number
 
 
 def port(text: str) -> int:

@@ -524,6 +524,7 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         resources=extra_specs.resources(spec.flavor.extra_specs),
         server_uuid=order.server_uuid or "",
         power=order.power,
+        numa_nodes=order.limits.numa_nodes if order.limits is not None else (),
     )
 
 

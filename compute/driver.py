@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from objects import numa
 from objects.amounts import Amounts
 from objects.base import Object
 from objects.build import Origin
@@ -34,7 +35,8 @@ class Guest(Object, frozen=True, kw_only=True):
     ``server_uuid``: the uuid that the guest itself sees; empty: ``uuid``, which names its disk and its entry on the host only.
     ``power``: what it is to be once spawned; from ``guests()``, what it is now. ``off_reason``: from ``guests()``, a sentence
     that says why a guest is off, such as a crash; empty if the hypervisor does not know. ``macs``: of its network interfaces, where
-    the driver keeps them here.
+    the driver keeps them here. ``numa_nodes``: the NUMA nodes of the host that it is tied to, as numbered in the driver's report.
+    Each has an equal part of it. Empty: it is tied to none.
     """
 
     uuid: str
@@ -54,11 +56,16 @@ class Guest(Object, frozen=True, kw_only=True):
     power: Power = Power.ON
     off_reason: str = ""
     macs: tuple[str, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
 
     @property
     def takes(self) -> Amounts:
         """The resources that it uses on its node."""
-        return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
+        takes = Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
+        if not self.numa_nodes:
+            return takes
+        on_nodes = numa.taken(self.numa_nodes, takes.vcpus, takes.memory_mb)
+        return msgspec.structs.replace(takes, resources=takes.resources | on_nodes)
 
     def __repr__(self) -> str:
         """Without the tenant's metadata."""

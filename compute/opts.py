@@ -14,6 +14,7 @@ from images import opts as images_opts
 from objects import errors, extra_specs, typed
 from objects.base import Object
 from objects.console import ADDRESS_PATTERN
+from objects.numa import HOST_NODES_LIMIT
 from objects.text import checked_name
 
 COMPUTE = [
@@ -181,6 +182,14 @@ SIMULATED = [
         help="Custom resource classes that the simulated host offers, as a JSON object of whole numbers, for instance "
         '{"CUSTOM_GPU": 4}. Flavors ask for them with the extra spec resources:CUSTOM_GPU.',
     ),
+    cfg.IntOpt(
+        "numa_nodes",
+        default=0,
+        min=0,
+        max=HOST_NODES_LIMIT,
+        help="NUMA nodes of the simulated host, of equal size. Each guest is tied to one of them, or to as many as its flavor asks "
+        "for with the extra spec hw:numa_nodes. 0: it reports none.",
+    ),
     cfg.StrOpt(
         "state_path",
         default="/var/lib/superconductor/simulated",
@@ -209,6 +218,7 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     copy_delay: float = 0.0
     attributes: str = "{}"
     resources: str = "{}"
+    numa_nodes: int = 0
     shared_folder: bool = False
 
     def parsed_attributes(self) -> dict[str, Any]:

@@ -24,11 +24,12 @@ from compute.driver import Guest, GuestSpec
 from compute.journal import Journal, Received, has_guests
 from compute.machine import booted_at
 from images.store import NOT_CONFIGURED, open_store
-from objects import errors
+from objects import errors, numa
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, DiskDiagnostics, NicDiagnostics
+from objects.numa import HostNumaNode
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 
@@ -142,6 +143,7 @@ class SimulatedDriver:
         if outcome in RAISED:
             error, text = RAISED[outcome]
             raise error(text)
+        _check_nodes(guest, spec)
         if guest.power is Power.INCOMING:
             self._disks.listen(guest.uuid)
         elif origin is None:
@@ -288,6 +290,7 @@ class SimulatedDriver:
             attributes=s.parsed_attributes(),
             resources=s.offered(),
             booted_at=booted_at(),
+            numa_nodes=_nodes(s),
         )
         return [node]
 
@@ -339,6 +342,23 @@ class SimulatedDriver:
         if self._hold >= 0:
             os.close(self._hold)
             self._hold = -1
+
+
+def _nodes(settings: opts.SimulatedSettings) -> tuple[HostNumaNode, ...]:
+    """The NUMA nodes of the host, the first ones with what cannot be divided equally."""
+    count = settings.numa_nodes
+    parts = [[(amount + count - 1 - n) // count for n in range(count)] for amount in (settings.vcpus, settings.memory_mb)]
+    return tuple(HostNumaNode(vcpus=vcpus, memory_mb=memory_mb) for vcpus, memory_mb in zip(*parts, strict=True))
+
+
+def _check_nodes(guest: Guest, spec: GuestSpec) -> None:
+    """Refuse a guest that asks for other NUMA nodes than it is tied to: a simulated host makes none of its own."""
+    properties = spec.image.properties if spec.image is not None else {}
+    asked = numa.asked(spec.flavor.extra_specs, properties, guest.takes.vcpus, guest.takes.memory_mb)
+    if asked != (len(guest.numa_nodes) or 1):
+        raise errors.PolicyViolated(
+            f"The server asks for NUMA nodes, and is tied to {len(guest.numa_nodes)} of this simulated host."
+        )
 
 
 def _new_disk(guest: Guest) -> Disk:

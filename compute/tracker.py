@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from compute.driver import Guest
+from objects import numa
 from objects.amounts import Amounts
 from objects.base import Object
 from objects.compute_node import ComputeNode
@@ -131,7 +132,7 @@ class ResourceTracker:
             vcpus_used=used.vcpus,
             memory_mb_used=used.memory_mb,
             disk_gb_used=used.disk_gb,
-            resources_used=dict(sorted(used.resources.items())),
+            resources_used=dict(sorted(numa.without(used.resources).items())),
             running_vms=used.claims,
             queued_builds=queued_builds,
             failed_builds=failed_builds,
@@ -169,9 +170,19 @@ def _refusal(wanted: Amounts, used: NodeUsage, offered: HostCapacity, limits: Ho
     ]
     for name, want in wanted.resources.items():
         most = offered.resources.get(name, 0)
-        rows.append((name, used.resources.get(name, 0), want, min(most, limits.resources.get(name, most))))
+        rows.append((name, _used_of(name, used), want, min(most, limits.resources.get(name, most))))
     short = [f"{name} ({have:g} used + {want:g} > {most:g})" for name, have, want, most in rows if want and have + want > most]
     return f"No room for {', '.join(short)}." if short else None
+
+
+def _used_of(name: str, used: NodeUsage) -> int:
+    """What is used of a resource class. On a NUMA node, guests that are tied to none count too: they may use any."""
+    node = numa.node_of_class(name)
+    if node is None:
+        return used.resources.get(name, 0)
+    what = numa.class_names(node).index(name)
+    tied = sum(used.resources.get(numa.class_names(each)[what], 0) for each in range(numa.HOST_NODES_LIMIT))
+    return used.resources.get(name, 0) + max((used.vcpus, used.memory_mb)[what] - tied, 0)
 
 
 def _claim_of(guest: Guest, *, spawned: bool) -> NodeClaim:

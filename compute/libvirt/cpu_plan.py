@@ -58,16 +58,24 @@ class CpuPlan(Object, frozen=True, kw_only=True):
 
 
 def plan_cpus(
-    asked: GuestProperties, vcpus: int, memory_mb: int, host: HostFacts, settings: GuestSettings, others: Iterable[Taken]
+    asked: GuestProperties,
+    vcpus: int,
+    memory_mb: int,
+    host: HostFacts,
+    settings: GuestSettings,
+    others: Iterable[Taken],
+    numa_nodes: Sequence[int] = (),
 ) -> CpuPlan:
-    """Put a guest on the host's CPUs and cells. ``others``: what the other guests have taken.
+    """Put a guest on the host's CPUs and cells. ``others``: what the other guests have taken. ``numa_nodes``: the host's cells that
+    it is tied to, by their order; empty: any.
 
     Raises ``errors.BuildFailed`` if this host cannot take it so.
     """
     online = tuple(sorted(cpu.id for cell in host.cells for cpu in cell.cpus))
     dedicated, shared = settings.cpus(online)
     taken = list(others)
-    if not (asked.dedicated_cpus or asked.numa_nodes or asked.page_size):
+    counted = bool(numa_nodes)  # the agent has counted the memory of these nodes
+    if not (asked.dedicated_cpus or asked.numa_nodes or asked.page_size or numa_nodes):
         if not shared:
             raise errors.BuildFailed("All CPUs of this host are in its [libvirt] cpu_dedicated_set.")
         return CpuPlan(shared=shared if dedicated or settings.cpu_shared_set else ())
@@ -77,15 +85,29 @@ def plan_cpus(
     used = {cpu for each in taken for cpu in each.cpus}
     free = {cpu for cpu in dedicated if cpu not in used}
     refusal = f"This host has {len(host.cells)} NUMA cells, the guest needs {len(nodes)}."
-    for number, cells in enumerate(permutations(host.cells, len(nodes))):
+    for number, cells in enumerate(permutations(_allowed(host, nodes, numa_nodes), len(nodes))):
         if number >= MAX_PLACINGS:
             break
         try:
-            placed = [_place(asked, node, cell, free, shared, taken, host) for node, cell in zip(nodes, cells, strict=True)]
+            placed = [
+                _place(asked, node, cell, free, shared, taken, host, counted=counted)
+                for node, cell in zip(nodes, cells, strict=True)
+            ]
             return _finish(asked, placed, cells, free, shared if settings.cpu_shared_set else ())
         except _Full as full:
             refusal = str(full)
     raise errors.BuildFailed(refusal)
+
+
+def _allowed(host: HostFacts, nodes: Sequence[NumaNode], numa_nodes: Sequence[int]) -> Sequence[NumaCell]:
+    """The cells that the guest may be on. Raises ``errors.BuildFailed``."""
+    if not numa_nodes:
+        return host.cells
+    if len(nodes) != len(numa_nodes) or len({(len(node.vcpus), node.memory_mb) for node in nodes}) > 1:
+        raise errors.BuildFailed(f"The guest is tied to {len(numa_nodes)} NUMA nodes of this host, and asks for other ones.")
+    if max(numa_nodes) >= len(host.cells):
+        raise errors.BuildFailed(f"This host has no NUMA node {max(numa_nodes)}, which the guest is tied to.")
+    return [host.cells[number] for number in numa_nodes]
 
 
 class _Full(Exception):
@@ -100,9 +122,12 @@ def _place(
     shared: Sequence[int],
     taken: Sequence[Taken],
     host: HostFacts,
+    *,
+    counted: bool,
 ) -> tuple[PlacedNode, set[int]]:
-    """The node on this cell, and the CPUs that it takes for itself."""
-    page_kib = _page_size(asked.page_size, node, cell, taken, host.small_page_kib)
+    """The node on this cell, and the CPUs that it takes for itself. ``counted``: there is enough memory in normal pages."""
+    normal = asked.page_size in ("", "small", str(host.small_page_kib))
+    page_kib = 0 if normal and counted else _page_size(asked.page_size, node, cell, taken, host.small_page_kib)
     own = tuple(cpu.id for cpu in cell.cpus if cpu.id in shared)
     pins = dict.fromkeys(node.vcpus, own)
     reserved: set[int] = set()

@@ -97,7 +97,7 @@ def make_domain_xml(request: DomainRequest) -> str:
     guest, host = request.guest, request.host
     asked = read_properties(request.spec.flavor, request.image_properties, guest.vcpus, guest.memory_mb)
     machine = _machine(asked, request)
-    plan = plan_cpus(asked, guest.vcpus, guest.memory_mb, host, request.settings, request.others)
+    plan = plan_cpus(asked, guest.vcpus, guest.memory_mb, host, request.settings, request.others, guest.numa_nodes)
     making = _Making(request=request, asked=asked, machine=machine, plan=plan)
     making.identity()
     making.resources()

@@ -101,6 +101,12 @@ GUEST = [
         default="",
         help="CPUs of the host for all other guests. Empty: those that are not in cpu_dedicated_set.",
     ),
+    cfg.BoolOpt(
+        "report_numa_nodes",
+        default=False,
+        help="Report the host's NUMA nodes. Each new guest is then tied to one of them, or to as many as its flavor asks for with "
+        "hw:numa_nodes. Guests that run already count on every node. Set it after 'superconductor upgrade finalize'.",
+    ),
 ]
 
 
@@ -123,6 +129,7 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     guest_overhead_mb: int | None = None
     cpu_dedicated_set: str = ""
     cpu_shared_set: str = ""
+    report_numa_nodes: bool = False
 
     def cpus(self, online: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The dedicated and the shared CPUs among those of the host. Raises ``errors.Misconfigured``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from compute.libvirt.guest_options import GuestSettings
 from compute.libvirt.guest_properties import DISK_BUSES, VIDEO_MODELS, VIF_MODELS
 from objects import errors
 from objects.compute_node import ComputeNode
+from objects.numa import HostNumaNode
 
 HYPERVISOR_TYPE = "QEMU"
 """libvirt's name, with KVM and without it, which flavors of OpenStack compare with. ``virt_type`` tells them apart."""
@@ -117,6 +118,18 @@ def node_of(
         hypervisor_version=facts.qemu_version,
         resources={DEDICATED_CPUS: len(dedicated)} if dedicated else {},
         attributes=_attributes(facts, settings, hypervisor_hostname or host),
+        numa_nodes=_numa_nodes(facts, shared, memory_mb) if settings.report_numa_nodes else (),
+    )
+
+
+def _numa_nodes(facts: HostFacts, shared: Collection[int], memory_mb: int) -> tuple[HostNumaNode, ...]:
+    """The NUMA nodes in the order of the host's cells. If there is only one, libvirt may not say how much memory it has."""
+    return tuple(
+        HostNumaNode(
+            vcpus=sum(cpu.id in shared for cpu in cell.cpus),
+            memory_mb=cell.memory_kib // 1024 if len(facts.cells) > 1 else memory_mb,
+        )
+        for cell in facts.cells
     )
 
 

@@ -6,6 +6,7 @@ import base64
 import os
 import stat
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,3 +282,29 @@ def test_nodes_tell_what_the_host_has(driver: LibvirtDriver) -> None:
     meminfo = Path("/proc/meminfo").read_text().split()
     assert node.memory_mb == int(meminfo[1]) // 1024
     assert node.reserved_memory_mb >= 512
+
+
+def test_a_guest_is_tied_to_its_numa_node(settings: LibvirtSettings, store: FolderStore, daemon: PrivateDaemon) -> None:
+    """The machine has one at least. A rebuild and a restart of the agent keep it."""
+    guests = msgspec.structs.replace(settings.guests, report_numa_nodes=True)
+    one = guest(numa_nodes=(0,))
+
+    def tied() -> tuple[str | None, set[str | None]]:
+        root = ET.fromstring(binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).XMLDesc())
+        memory = root.find("numatune/memory")
+        return (memory.get("nodeset") if memory is not None else None), {
+            pin.get("cpuset") for pin in root.iterfind("cputune/vcpupin")
+        }
+
+    with opened(msgspec.structs.replace(settings, guests=guests), store) as driver:
+        [node] = driver.nodes()
+        assert sum(each.vcpus for each in node.numa_nodes) == node.vcpus
+        driver.spawn(one, spec(), None, threading.Event())
+        assert says(driver, one.uuid, "spark: boot 0001")
+        before = tied()
+        assert before[0] == "0"
+        driver.rebuild(one, DriveChanges(), None)
+        assert tied() == before
+    with opened(msgspec.structs.replace(settings, guests=guests), store) as driver:
+        assert [each.numa_nodes for each in driver.guests()] == [(0,)]
+        driver.destroy(one.uuid)

@@ -20,10 +20,16 @@ DEDICATED = {"hw:cpu_policy": "dedicated"}
 
 
 def plan(
-    specs: dict[str, str], vcpus: int = 2, memory_mb: int = 1024, settings: GuestSettings = ALL, others: list[Taken] | None = None
+    specs: dict[str, str],
+    vcpus: int = 2,
+    memory_mb: int = 1024,
+    settings: GuestSettings = ALL,
+    others: list[Taken] | None = None,
+    numa_nodes: tuple[int, ...] = (),
 ) -> CpuPlan:
     flavor = Flavor(flavor_id="1", name="f", vcpus=vcpus, memory_mb=memory_mb, extra_specs=specs)
-    return plan_cpus(read_properties(flavor, {}, vcpus, memory_mb), vcpus, memory_mb, server(), settings, others or [])
+    asked = read_properties(flavor, {}, vcpus, memory_mb)
+    return plan_cpus(asked, vcpus, memory_mb, server(), settings, others or [], numa_nodes)
 
 
 def pins(found: CpuPlan) -> dict[int, tuple[int, ...]]:
@@ -147,3 +153,40 @@ def test_sets_of_the_operator() -> None:
     for wrong, said in (("1-3,x", "is not a set of CPUs"), ("0-9", "no CPU 4"), ("0-1", "both have 1")):
         with pytest.raises(errors.Misconfigured, match=said):
             msgspec.structs.replace(GuestSettings(cpu_dedicated_set="1"), cpu_shared_set=wrong).cpus((0, 1, 2, 3))
+
+
+class TestNodesThatWereClaimed:
+    def test_a_guest_runs_on_the_cpus_of_its_node_and_sees_no_nodes(self) -> None:
+        found = plan({}, settings=GuestSettings(), numa_nodes=(1,))
+        assert pins(found) == {0: (4, 5, 6, 7), 1: (4, 5, 6, 7)}
+        assert ([node.cell for node in found.nodes], found.numa, found.emulator) == ([1], False, (4, 5, 6, 7))
+
+    def test_a_guest_that_asks_for_nodes_sees_them(self) -> None:
+        found = plan({"hw:numa_nodes": "2"}, settings=GuestSettings(), numa_nodes=(0, 1))
+        assert ([(node.cell, node.vcpus) for node in found.nodes], found.numa) == ([(0, (0,)), (1, (1,))], True)
+
+    def test_the_memory_of_its_node_was_counted_before(self) -> None:
+        """Also where memory is over-allocated."""
+        full = [Taken(memory=(TakenMemory(cell=1, page_kib=0, memory_mb=8192),))]
+        assert plan({}, settings=GuestSettings(), others=full, numa_nodes=(1,)).nodes[0].cell == 1
+
+    def test_dedicated_cpus_and_huge_pages_are_of_that_node_or_the_host_refuses(self) -> None:
+        found = plan(DEDICATED | {"hw:mem_page_size": "2MB"}, numa_nodes=(1,))
+        assert ([node.cell for node in found.nodes], found.nodes[0].page_kib, pins(found)) == ([1], 2048, {0: (4,), 1: (5,)})
+        full("NUMA cell 1 has 2 free dedicated CPUs, the guest needs 4", DEDICATED, 4, others=[found.taken], numa_nodes=(1,))
+
+    @pytest.mark.parametrize(
+        ("specs", "nodes", "said"),
+        [
+            ({"hw:numa_nodes": "2"}, (0,), "tied to 1 NUMA nodes of this host, and asks for other ones"),
+            ({}, (0, 1), "tied to 2 NUMA nodes of this host, and asks for other ones"),
+            ({}, (2,), "has no NUMA node 2"),
+            (
+                {"hw:numa_nodes": "2", "hw:numa_mem.0": "24", "hw:numa_mem.1": "1000"},
+                (0, 1),
+                "tied to 2 NUMA nodes of this host, and asks for other ones",
+            ),
+        ],
+    )
+    def test_other_nodes_than_were_claimed_are_refused(self, specs: dict[str, str], nodes: tuple[int, ...], said: str) -> None:
+        full(said, specs, settings=GuestSettings(), numa_nodes=nodes)

@@ -253,6 +253,17 @@ def test_dedicated_cpus_huge_pages_and_cells() -> None:
     assert taken_of(make_domain_xml(again)).cpus == (1, 5)
 
 
+def test_a_guest_is_tied_to_the_node_that_was_claimed() -> None:
+    asked = request(host=SERVER, settings=GuestSettings())
+    root = ET.fromstring(
+        make_domain_xml(msgspec.structs.replace(asked, guest=msgspec.structs.replace(asked.guest, numa_nodes=(1,))))
+    )
+    assert attributes(root, "numatune/memory") == {"mode": "strict", "nodeset": "1"}
+    assert {pin.get("cpuset") for pin in root.iterfind("cputune/vcpupin")} == {"4-7"}
+    assert attributes(root, "cputune/emulatorpin") == {"cpuset": "4-7"}
+    assert root.find("cpu/numa") is None
+
+
 def test_other_guests_stay_off_dedicated_cpus() -> None:
     assert attributes(made(settings=GuestSettings(virt_type="qemu", cpu_dedicated_set="0")), "vcpu")["cpuset"] == "1"
     assert [taken_of(text) for text in ("", "<domain/>", "<x", make_domain_xml(request()))] == [Taken()] * 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from compute.driver import Guest
+from compute.libvirt.capabilities import HostFacts
 from compute.libvirt.guest_options import GuestSettings
 from compute.libvirt.host_resources import node_of, total_disk_gb, total_memory_mb, traits_of
 from compute.tracker import ResourceTracker
@@ -66,3 +68,15 @@ def test_each_guest_takes_memory_for_its_hypervisor_too() -> None:
     assert tracker.stats(0)[0].reserved_memory_mb == 612
     tracker.release("a")
     assert tracker.stats(0)[0].reserved_memory_mb == 512
+
+
+def test_numa_nodes_are_reported_if_that_is_asked_for() -> None:
+    def nodes(facts: HostFacts, **changes: Any) -> list[tuple[int, int]]:
+        node = node_of(facts, "h1", GuestSettings(**changes), memory_mb=16384, disk_gb=99)
+        stats.check(node)
+        return [(each.vcpus, each.memory_mb) for each in node.numa_nodes]
+
+    assert nodes(server()) == []
+    assert nodes(server(), report_numa_nodes=True) == [(4, 8192), (4, 8192)]
+    assert nodes(server(), report_numa_nodes=True, cpu_dedicated_set="0-2") == [(1, 8192), (4, 8192)]
+    assert nodes(emulating(), report_numa_nodes=True) == [(2, 16384)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from compute.driver import Guest
 from compute.tracker import ResourceTracker
 from objects.compute_node import ComputeNode
+from objects.numa import HostNumaNode
 from objects.selection import HostCapacity
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=4096, disk_gb=40, cpu_allocation_ratio=2.0)
@@ -214,3 +215,27 @@ def test_what_a_host_offers_may_change_under_its_claims() -> None:
     tracker.offer([ComputeNode(host="h", node="n", vcpus=2, memory_mb=1024, disk_gb=10)])
     assert tracker.claim(other) is None
     assert tracker.claim(msgspec.structs.replace(guest, uuid="c")) is not None, "earlier claims count"
+
+
+def test_no_more_is_taken_of_a_numa_node_than_it_has() -> None:
+    nodes = (HostNumaNode(vcpus=1, memory_mb=1024), HostNumaNode(vcpus=3, memory_mb=3072))
+    tracker = ResourceTracker([msgspec.structs.replace(NODE, numa_nodes=nodes)])
+
+    def tied(uuid: str, memory_mb: int, *numa_nodes: int, vcpus: int = 1) -> Guest:
+        return msgspec.structs.replace(a_guest(uuid, memory_mb=memory_mb, vcpus=vcpus), numa_nodes=numa_nodes)
+
+    assert tracker.claim(tied("a", 1000, 0)) is None
+    assert tracker.claim(tied("b", 1000, 0)) == "No room for NUMA0_MEMORY_MB (1000 used + 1000 > 1024)."
+    assert tracker.claim(tied("c", 2000, 1, vcpus=6)) is None
+    assert tracker.claim(tied("d", 48, 0, 1, vcpus=2)) == "No room for vCPUs (7 used + 2 > 8), NUMA1_VCPU (6 used + 1 > 6)."
+    tracker.release("c")
+    assert tracker.claim(tied("d", 48, 0, 1, vcpus=2)) is None
+    tracker.hold(a_guest("of no node", memory_mb=500))
+    assert (
+        tracker.claim(tied("e", 2548, 0)) == "No room for NUMA0_VCPU (3 used + 1 > 2), NUMA0_MEMORY_MB (1524 used + 2548 > 1024)."
+    )
+    assert tracker.claim(tied("e", 2548, 1)) is None
+    refused = tracker.claim(tied("f", 1, 2))
+    assert refused is not None
+    assert refused.startswith("No room for MiB of memory (4096 used + 1 > 4096), NUMA2_VCPU")
+    assert tracker.stats(0)[0].resources_used == {}

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from compute.consoles import FILE_LIMIT, Consoles
@@ -230,3 +231,25 @@ def test_a_rebuilt_guest_keeps_its_user_data_and_its_key(tmp_path: Path) -> None
     driver = a_driver(tmp_path)
     driver.rebuild(a_guest(), DriveChanges(removes_user_data=True), None)
     assert received(driver) == Received(key_name="")
+
+
+class TestNumaNodes:
+    def test_a_host_divides_what_it_has(self, tmp_path: Path) -> None:
+        [node] = a_driver(tmp_path, numa_nodes=3, vcpus=8, memory_mb=9000).nodes()
+        assert [(each.vcpus, each.memory_mb) for each in node.numa_nodes] == [(3, 3000), (3, 3000), (2, 3000)]
+        assert a_driver(tmp_path / "plain").nodes()[0].numa_nodes == ()
+
+    def test_a_guest_keeps_its_nodes(self, tmp_path: Path) -> None:
+        driver = a_driver(tmp_path, numa_nodes=2)
+        driver.spawn(a_guest(numa_nodes=(1,)), A_SPEC, None, threading.Event())
+        driver.set_power("uuid-1", Power.OFF, hard=True)
+        driver.close()
+        assert [guest.numa_nodes for guest in a_driver(tmp_path, numa_nodes=2).guests()] == [(1,)]
+
+    @pytest.mark.parametrize(("asked", "tied"), [("2", ()), ("2", (0,)), ("3", (0, 1))])
+    def test_a_guest_that_asks_for_other_nodes_than_it_is_tied_to_is_refused(
+        self, tmp_path: Path, asked: str, tied: tuple[int, ...]
+    ) -> None:
+        spec = msgspec.structs.replace(A_SPEC, flavor=msgspec.structs.replace(A_SPEC.flavor, extra_specs={"hw:numa_nodes": asked}))
+        with pytest.raises(errors.PolicyViolated, match="asks for NUMA nodes"):
+            a_driver(tmp_path, numa_nodes=2).spawn(a_guest(numa_nodes=tied, vcpus=6), spec, None, threading.Event())
