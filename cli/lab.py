@@ -132,7 +132,7 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
     text = "replays at a time (default: one for each processor)"
     parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
-    text = "leave out NUMA nodes, which a replay does not know, or fault domains; may be repeated"
+    text = "leave out NUMA nodes, or fault domains; may be repeated"
     parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from lab.figures import Demand, LowerBound
 from lab.fleet import FleetHost
 from lab.table_file import place_of
-from lab.trace import DAY_S, FAULT_DOMAINS, Arrival, Trace
+from lab.trace import DAY_S, FAULT_DOMAINS, NUMA, Arrival, Trace
 from objects import errors
 from objects.group import GroupPolicy
 
@@ -131,16 +131,22 @@ class _Hosts:
     """The sizes of the hosts of a fleet."""
 
     def __init__(self, fleet: Sequence[FleetHost]) -> None:
-        self._sizes = {(host.vcpus, host.memory_mb, host.disk_gb) for host in fleet}
-        self._takes: dict[tuple[int, int, int], bool] = {}
+        self._kinds = {(host.vcpus, host.memory_mb, host.disk_gb, host.nodes) for host in fleet}
+        self._takes: dict[tuple[int, int, int, int], bool] = {}
         self._largest = _not_dominated((host.vcpus, host.memory_mb) for host in fleet)
 
     def take(self, arrival: Arrival) -> bool:
         """Whether some host that is empty takes the server."""
         size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb
-        if size not in self._takes:
-            self._takes[size] = any(all(map(int.__le__, size, host)) for host in self._sizes)
-        return self._takes[size]
+        key = (*size, arrival.numa_nodes)
+        if key not in self._takes:
+            part = arrival.vcpus // arrival.numa_nodes, arrival.memory_mb // arrival.numa_nodes
+            self._takes[key] = any(
+                all(map(int.__le__, size, host))
+                and (not nodes or sum(all(map(int.__le__, part, node)) for node in nodes) >= key[3])
+                for *host, nodes in self._kinds
+            )
+        return self._takes[key]
 
     def refused_of(self, members: Iterable[Size]) -> int:
         """How many of these servers must be refused if all are to run on one host, at least."""
@@ -176,12 +182,18 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
     ends: list[tuple[float, Size, bool]] = []
     together: defaultdict[str, list[Size]] = defaultdict(list)
     servers = hopeless_servers = 0
+    has_nodes = any(host.nodes for host in fleet)
     has_racks = any(host.rack is not None for host in fleet)
     for arrival in trace.arrivals():
         if arrival.fault_domain is not None and not has_racks:
             raise errors.Invalid(
                 f"{place_of(trace.path, arrival.line)}: asks for a fault domain, and no host of the fleet is in a rack; "
                 f"give --racks, or --ignore {FAULT_DOMAINS} to leave that out"
+            )
+        if arrival.numa_nodes > 1 and not has_nodes:
+            raise errors.Invalid(
+                f"{place_of(trace.path, arrival.line)}: asks for {arrival.numa_nodes} NUMA nodes, and no host of the fleet has any; "
+                f"give a fleet with nodes, or --ignore {NUMA} to leave that out"
             )
         while ends and ends[0][0] <= arrival.start:
             end, size, hopeless = heapq.heappop(ends)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from lab.table_file import check_columns, header_of, place_of, rows_of, word_of
 from lab.trace import MIB_PER_GIB, NUMA, whole
 from objects import errors
+from objects.numa import HOST_NODES_LIMIT
 
 NEEDED = ("vcpus", "memory_mb")
-OPTIONAL = ("host", "count", "disk_gb", "cell", "zone", "rack")
+OPTIONAL = ("host", "count", "disk_gb", "cell", "zone", "rack", "numa_nodes")
 HUAWEI = ("CPU1", "RAM1", "CPU2", "RAM2")
 RACKS = ("host_id", "rack_id")
 """Columns of a file that says which rack each host is in."""
@@ -20,7 +21,10 @@ HOSTS_LIMIT = 1_000_000
 
 
 class FleetHost(NamedTuple):
-    """A host, with what servers may claim of it: less what is reserved, with allocation ratios. ``rack`` None: in no rack."""
+    """A host, with what servers may claim of it: less what is reserved, with allocation ratios. ``rack`` None: in no rack.
+
+    ``nodes``: vCPUs and MiB of its NUMA nodes, to which servers are tied; empty: they are tied to none.
+    """
 
     name: str
     vcpus: int
@@ -29,6 +33,7 @@ class FleetHost(NamedTuple):
     cell: str = "cell"
     zone: str | None = None
     rack: str | None = None
+    nodes: tuple[tuple[int, int], ...] = ()
 
 
 def read_fleet(path: Path, ignored: Collection[str] = (), racks: Path | None = None) -> list[FleetHost]:
@@ -68,7 +73,7 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     lines: dict[str, int] = {}
     for line, values in rows_of(path, columns):
         try:
-            found = _huawei(values, len(hosts), ignored) if huawei else _plain(values, places, len(hosts))
+            found = _huawei(values, len(hosts), ignored) if huawei else _plain(values, places, len(hosts), ignored)
         except ValueError as error:
             raise errors.Invalid(f"{place_of(path, line)}: {error}") from None
         for host in found:
@@ -84,22 +89,35 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     return hosts
 
 
-def _plain(values: Sequence[str], places: dict[str, int], before: int) -> list[FleetHost]:
+def _plain(values: Sequence[str], places: dict[str, int], before: int, ignored: Collection[str]) -> list[FleetHost]:
     given = {name: values[place].strip() for name, place in places.items()}
     name, count = given.get("host") or "", whole(given.get("count") or "1", "count", 1)
     if count > HOSTS_LIMIT:
         raise ValueError(f"count: a fleet has at most {HOSTS_LIMIT} hosts")
     sizes = {what: whole(given.get(what) or "0", what) for what in ("vcpus", "memory_mb", "disk_gb")}
     host = FleetHost(
-        name, **sizes, cell=given.get("cell") or "cell", zone=given.get("zone") or None, rack=given.get("rack") or None
+        name,
+        sizes["vcpus"],
+        sizes["memory_mb"],
+        sizes["disk_gb"],
+        cell=given.get("cell") or "cell",
+        zone=given.get("zone") or None,
+        rack=given.get("rack") or None,
     )
+    nodes = whole(given.get("numa_nodes") or "0", "numa_nodes")
+    if nodes > HOST_NODES_LIMIT or (nodes and (sizes["vcpus"] % nodes or sizes["memory_mb"] % nodes)):
+        raise ValueError(
+            f"numa_nodes: vcpus and memory_mb cannot be divided equally among {nodes} nodes, {HOST_NODES_LIMIT} at most"
+        )
+    if nodes and NUMA not in ignored:
+        host = host._replace(nodes=((sizes["vcpus"] // nodes, sizes["memory_mb"] // nodes),) * nodes)
     if count == 1:
         return [host._replace(name=name or f"host-{before}")]
     return [host._replace(name=f"{name or 'host'}-{before + number}") for number in range(count)]
 
 
 def _huawei(values: Sequence[str], before: int, ignored: Collection[str]) -> list[FleetHost]:
-    if NUMA not in ignored:
-        raise ValueError(f"a host of two NUMA nodes, which a replay does not know; --ignore {NUMA} adds them up")
     cpu1, ram1, cpu2, ram2 = (whole(value, name) for value, name in zip(values, HUAWEI, strict=True))
-    return [FleetHost(f"host-{before}", cpu1 + cpu2, (ram1 + ram2) * MIB_PER_GIB)]
+    nodes = tuple((cpus, ram * MIB_PER_GIB) for cpus, ram in ((cpu1, ram1), (cpu2, ram2)) if cpus or ram)
+    host = FleetHost(f"host-{before}", cpu1 + cpu2, (ram1 + ram2) * MIB_PER_GIB)
+    return [host if NUMA in ignored else host._replace(nodes=nodes)]

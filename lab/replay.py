@@ -39,7 +39,10 @@ PROGRESS_SERVERS = 500
 
 
 class Running(Object, frozen=True, kw_only=True, array_like=True):
-    """A server on the host of a row. ``end`` None: it outlives the trace. ``number``: which server of the trace it is."""
+    """A server on the host of a row. ``end`` None: it outlives the trace. ``number``: which server of the trace it is.
+
+    ``nodes``: the NUMA nodes of the host that it is on.
+    """
 
     number: int
     row: int
@@ -51,6 +54,7 @@ class Running(Object, frozen=True, kw_only=True, array_like=True):
     group: str
     policy: GroupPolicy | None
     fault_domain: str | None
+    nodes: tuple[int, ...]
 
     def arrival(self) -> Arrival:
         """What of its coming is needed at its end."""
@@ -87,6 +91,7 @@ class _Placed(NamedTuple):
     end: float
     number: int
     row: int
+    nodes: tuple[int, ...]
     arrival: Arrival
 
 
@@ -113,8 +118,8 @@ class TraceReplay:
         self._samples = list(begun.samples)
         self._times = np.linspace(demand.begins, demand.ends, SAMPLES + 1)[1:].tolist()[len(begun.samples) :]
         for each in begun.running:
-            placed = _Placed(math.inf if each.end is None else each.end, each.number, each.row, each.arrival())
-            self._world.claim(placed.row, placed.arrival, 0.0)
+            placed = _Placed(math.inf if each.end is None else each.end, each.number, each.row, each.nodes, each.arrival())
+            self._world.claim(placed.row, placed.nodes, placed.arrival, 0.0)
             self._keep(placed)
         self._began = time.process_time()
 
@@ -128,7 +133,7 @@ class TraceReplay:
                 if self._servers % PROGRESS_SERVERS == 0:
                     progress(self._servers)
                 if self._servers % CHECKPOINT_SERVERS == 0:
-                    save(self._checkpoint())
+                    save(self.checkpoint())
                     self._driver = load_driver(self._settings)
             self._sample_until(math.inf)
         progress(self._servers)
@@ -149,15 +154,15 @@ class TraceReplay:
     def _end_until(self, now: float) -> None:
         while self._ends and self._ends[0].end <= now:
             ended = heapq.heappop(self._ends)
-            self._world.release(ended.row, ended.arrival, ended.end)
+            self._world.release(ended.row, ended.nodes, ended.arrival, ended.end)
 
     def _place(self, arrival: Arrival) -> None:
-        row, found = self._world.decide(self._driver, arrival, self._servers, self._seed)
-        if row is None:
+        place, found = self._world.decide(self._driver, arrival, self._servers, self._seed)
+        if place is None:
             self._reject(arrival, found)
             return
-        self._world.claim(row, arrival, arrival.start)
-        self._keep(_Placed(arrival.end, self._servers, row, arrival))
+        self._world.claim(*place, arrival, arrival.start)
+        self._keep(_Placed(arrival.end, self._servers, *place, arrival))
 
     def _keep(self, placed: _Placed) -> None:
         if placed.end < math.inf:
@@ -179,7 +184,8 @@ class TraceReplay:
             vcpu_days=before.vcpu_days + arrival.vcpus * seconds / DAY_S,
         )
 
-    def _checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
+        """The state now."""
         return Checkpoint(
             servers=self._servers,
             running=tuple(
@@ -194,6 +200,7 @@ class TraceReplay:
                     group=each.arrival.group,
                     policy=each.arrival.policy,
                     fault_domain=each.arrival.fault_domain,
+                    nodes=each.nodes,
                 )
                 for each in (*self._ends, *self._staying)
             ),

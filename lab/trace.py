@@ -19,19 +19,19 @@ from objects.hints import FAULT_DOMAIN
 
 DAY_S = 86400.0
 PLAIN_NEEDED = ("id", "start", "end", "vcpus", "memory_mb")
-PLAIN_OPTIONAL = ("disk_gb", "project", "zone", "group", "policy", "fault_domain")
+PLAIN_OPTIONAL = ("disk_gb", "project", "zone", "group", "policy", "fault_domain", "numa_nodes")
 AZURE = ("vmId", "tenantId", "cores", "ram", "vmTypeId", "starttime", "endtime")
 HUAWEI = ("flavor_vcpus", "flavor_ram", "numa", "strategy", "group", "domain")
 NUMA, FAULT_DOMAINS = "numa", "fault-domains"
 IGNORABLE = (NUMA, FAULT_DOMAINS)
-"""What of a trace may be left out. A replay does not know NUMA nodes, and fault domains need a fleet with racks."""
+"""What of a trace and a fleet may be left out."""
 MIB_PER_GIB = 1024
 
 
 class Arrival(NamedTuple):
     """A server that comes. ``end`` is infinite if it outlives the trace. ``policy`` None: it is in no group.
 
-    ``fault_domain``: of its group; None: of none.
+    ``fault_domain``: of its group; None: of none. ``numa_nodes``: the number of NUMA nodes that it is divided over.
     """
 
     line: int
@@ -46,6 +46,7 @@ class Arrival(NamedTuple):
     group: str = ""
     policy: GroupPolicy | None = None
     fault_domain: str | None = None
+    numa_nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
     if columns == HUAWEI:
         return Trace(path, "Huawei topology", None, False, _HuaweiLine(frozenset(ignored)), columns)
     plain = check_columns(path, columns, PLAIN_NEEDED, PLAIN_OPTIONAL)
-    return Trace(path, "plain", None, True, _PlainLine(plain), columns)
+    return Trace(path, "plain", None, True, _PlainLine(plain, without_numa=NUMA in ignored), columns)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------------------
@@ -117,6 +118,14 @@ def whole(text: str, name: str, least: int = 0) -> int:
     if not least <= number <= INT32_MAX or number != int(number):
         raise ValueError(f"{name}: {text!r} is not a whole number from {least} to {INT32_MAX}")
     return int(number)
+
+
+def _nodes(text: str, name: str, vcpus: int, memory_mb: int) -> int:
+    """The NUMA nodes that a server is divided over. Raises ValueError if it cannot be divided equally."""
+    nodes = whole(text, name, 1)
+    if vcpus % nodes or memory_mb % nodes:
+        raise ValueError(f"{name}: {vcpus} vCPUs and {memory_mb} MiB cannot be divided equally among {nodes} nodes")
+    return nodes
 
 
 def _time(text: str, name: str) -> float:
@@ -144,8 +153,8 @@ def _times(start: str, end: str, names: tuple[str, str], unit: float) -> tuple[f
 class _PlainLine:
     """A line of the plain format, with columns in any order."""
 
-    def __init__(self, places: dict[str, int]) -> None:
-        self._places = places
+    def __init__(self, places: dict[str, int], *, without_numa: bool) -> None:
+        self._places, self._without_numa = places, without_numa
 
     def __call__(self, values: Sequence[str], line: int) -> Arrival:
         at = self._places
@@ -154,19 +163,23 @@ class _PlainLine:
         domain = self._optional(values, "fault_domain") or None
         if domain is not None and policy in (None, GroupPolicy.AFFINITY):
             raise ValueError("fault_domain: is of a server in a group that may be on several hosts")
+        vcpus, memory_mb = (whole(values[at[name]], name) for name in ("vcpus", "memory_mb"))
         return Arrival(
             line=line,
             name=values[at["id"]],
             start=start,
             end=end,
-            vcpus=whole(values[at["vcpus"]], "vcpus"),
-            memory_mb=whole(values[at["memory_mb"]], "memory_mb"),
+            vcpus=vcpus,
+            memory_mb=memory_mb,
             disk_gb=whole(self._optional(values, "disk_gb") or "0", "disk_gb"),
             project=self._optional(values, "project"),
             zone=self._optional(values, "zone") or None,
             group=group,
             policy=policy,
             fault_domain=domain,
+            numa_nodes=1
+            if self._without_numa
+            else _nodes(self._optional(values, "numa_nodes") or "1", "numa_nodes", vcpus, memory_mb),
         )
 
     def _optional(self, values: Sequence[str], name: str) -> str:
@@ -201,7 +214,7 @@ _HUAWEI_POLICIES = {
 
 
 class _HuaweiLine:
-    """A request of the Huawei set. Its hosts are taken as one node each, and its requests have no times.
+    """A request of the Huawei set, which has no times.
 
     Members of a fault domain may be on one host or rack.
     """
@@ -211,8 +224,6 @@ class _HuaweiLine:
 
     def __call__(self, values: Sequence[str], line: int) -> Arrival:
         vcpus, ram, numa, strategy, group, domain = values
-        if whole(numa, "numa", 1) and NUMA not in self._ignored:
-            raise ValueError(f"asks for numa {numa}, which a replay does not know; --ignore {NUMA} leaves that out")
         if strategy not in _HUAWEI_POLICIES:
             raise ValueError(f"strategy: {strategy!r} is not one of affinity, anti-affinity, fault_domain")
         policy = _HUAWEI_POLICIES[strategy]
@@ -221,14 +232,16 @@ class _HuaweiLine:
             in_domain, policy = False, None
         if in_domain and not domain:
             raise ValueError("domain: is missing")
+        cpus, memory_mb = whole(vcpus, "flavor_vcpus"), whole(ram, "flavor_ram") * MIB_PER_GIB
         return Arrival(
             line=line,
             name=str(line),
             start=float(line),
             end=math.inf,
-            vcpus=whole(vcpus, "flavor_vcpus"),
-            memory_mb=whole(ram, "flavor_ram") * MIB_PER_GIB,
+            vcpus=cpus,
+            memory_mb=memory_mb,
             group=f"{strategy} {group}" if policy else "",
             policy=policy,
             fault_domain=domain if in_domain else None,
+            numa_nodes=1 if NUMA in self._ignored else _nodes(numa, "numa", cpus, memory_mb),
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from lab.fleet import FleetHost
 from lab.trace import Arrival
+from objects import numa
 from objects.aggregate import RACK, Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
@@ -29,6 +31,13 @@ from scheduler.table.host_table import HostTable, ServiceReport
 SEED_BITS = 32
 """Requests of a replay have seeds of their own: the replay's seed, and the number of the request below it."""
 _WORD = (1 << 63) - 1
+
+
+class ChosenPlace(NamedTuple):
+    """A row of the table, and the NUMA nodes of its host; none if its nodes are not counted."""
+
+    row: int
+    nodes: tuple[int, ...]
 
 
 class World:
@@ -57,6 +66,7 @@ class World:
                 cap_vcpus=float(host.vcpus),
                 cap_memory_mb=float(host.memory_mb),
                 cap_disk_gb=float(host.disk_gb),
+                cap_resources=_of_nodes(host),
             )
             for number, host in enumerate(fleet)
         ]
@@ -65,21 +75,22 @@ class World:
             theirs = [host for host in fleet if host.cell == name]
             self.table.set_nodes(uuid, [_node(host) for host in theirs])
             self.table.set_services(uuid, [ServiceReport(host.name, math.inf, False, False) for host in theirs])
-        self._flavors: dict[tuple[int, int, int], Flavor] = {}
+        self._flavors: dict[tuple[int, int, int, int], Flavor] = {}
         self._places_of: dict[str, Counter[tuple[str, str | None]]] = {}
 
     def flavor(self, arrival: Arrival) -> Flavor:
         """The size of a server."""
-        size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb
+        size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb, arrival.numa_nodes
         known = self._flavors.get(size)
         if known is None:
             name = ".".join(map(str, size))
-            known = Flavor(flavor_id=name, name=name, vcpus=size[0], memory_mb=size[1], root_gb=size[2])
+            specs = {numa.FLAVOR_KEY: str(size[3])} if size[3] > 1 else {}
+            known = Flavor(flavor_id=name, name=name, vcpus=size[0], memory_mb=size[1], root_gb=size[2], extra_specs=specs)
             self._flavors[size] = known
         return known
 
-    def decide(self, driver: SchedulerDriver, arrival: Arrival, number: int, seed: int) -> tuple[int | None, Survey]:
-        """The row that the driver chooses for the server; None if it fits nowhere. Needs the table's lock."""
+    def decide(self, driver: SchedulerDriver, arrival: Arrival, number: int, seed: int) -> tuple[ChosenPlace | None, Survey]:
+        """The place that the driver chooses for the server; None if it fits nowhere. Needs the table's lock."""
         spec = RequestSpec(
             batch_id=arrival.name,
             request_id="",
@@ -105,18 +116,22 @@ class World:
         found = survey(self.table, driver, request, 1)
         with self.table.tentative():
             chosen = driver.place(self.table, request, found, 1)
-        return (chosen[0] if chosen else None), found
+        nodes = self.table.nodes_for(chosen[0], request.part) if chosen else None
+        return (None if nodes is None else ChosenPlace(chosen[0], nodes)), found
 
-    def claim(self, row: int, arrival: Arrival, now: float) -> None:
-        """The server has room on the host of the row."""
-        self._enter(row, now, arrival, 1)
+    def claim(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
+        """The server has room on the host of the row, on these NUMA nodes."""
+        self._enter(row, nodes, now, arrival, 1)
 
-    def release(self, row: int, arrival: Arrival, now: float) -> None:
+    def release(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
         """The server gives its room back."""
-        self._enter(row, now, arrival, -1)
+        self._enter(row, nodes, now, arrival, -1)
 
-    def _enter(self, row: int, now: float, arrival: Arrival, count: int) -> None:
+    def _enter(self, row: int, nodes: tuple[int, ...], now: float, arrival: Arrival, count: int) -> None:
         table, before = self.table, self._ledger[row]
+        used = Counter(before.used_resources)
+        for name, amount in numa.taken(nodes, arrival.vcpus, arrival.memory_mb).items():
+            used[name] += count * amount
         after = msgspec.structs.replace(
             before,
             generation=before.generation + 1,
@@ -124,6 +139,7 @@ class World:
             used_memory_mb=before.used_memory_mb + count * arrival.memory_mb,
             used_disk_gb=before.used_disk_gb + count * arrival.disk_gb,
             instances=before.instances + count,
+            used_resources=dict(used),
         )
         self._ledger[row] = after
         table.guests[row] = after.instances
@@ -149,6 +165,16 @@ def _racks(fleet: Sequence[FleetHost]) -> list[Aggregate]:
         Aggregate(id=number, name=f"rack {rack}", hosts=tuple(theirs), metadata={RACK: rack})
         for number, (rack, theirs) in enumerate(hosts.items(), 1)
     ]
+
+
+def _of_nodes(host: FleetHost) -> dict[str, int]:
+    """What its NUMA nodes have, by class."""
+    return {
+        name: amount
+        for number, node in enumerate(host.nodes)
+        for name, amount in zip(numa.class_names(number), node, strict=True)
+        if amount
+    }
 
 
 def _node(host: FleetHost) -> ComputeNode:

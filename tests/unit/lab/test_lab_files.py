@@ -52,10 +52,16 @@ def test_huawei_requests_come_in_the_order_of_the_file(tmp_path: Path) -> None:
         assert [(each.vcpus, each.memory_mb, each.group, each.policy, each.fault_domain) for each in found] == [first, second, last]
 
 
-def test_what_a_replay_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_numa_nodes_need_hosts_that_have_some(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,2,,,"])
-    with pytest.raises(errors.Invalid, match=r"line 2: .*--ignore numa"):
-        arrivals(path)
+    assert [each.numa_nodes for each in arrivals(path)] == [2]
+    assert [each.numa_nodes for each in arrivals(path, (NUMA,))] == [1]
+    with pytest.raises(errors.Invalid, match=r"line 2: asks for 2 NUMA nodes, and no host of the fleet has any; .*--ignore numa"):
+        demand_of(open_trace(path), [FleetHost("h", 8, 16384)])
+    for nodes, rejected in ((((4, 8192), (4, 8192)), 0), (((5, 8192), (3, 8192)), 1), (((8, 16384),), 1)):
+        assert demand_of(open_trace(path), [FleetHost("h", 8, 16384, nodes=nodes)]).bound.rejected == rejected
+    plain = write_lines(tmp_path / "plain.csv", f"{HEADER},numa_nodes", ["a,0,1,8,4,2", "b,0,1,8,4,"])
+    assert [each.numa_nodes for each in arrivals(plain)] == [2, 1]
 
 
 def test_fault_domains_need_racks(tmp_path: Path) -> None:
@@ -90,6 +96,7 @@ def test_fault_domains_need_racks(tmp_path: Path) -> None:
         (f"{HEADER},id", ["a,0,1,1,1,a"], "line 1: the column 'id' is there twice"),
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,"], "line 2: a server has both a group and a policy"),
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,near"], "line 2: policy: 'near' is not one of affinity"),
+        (f"{HEADER},numa_nodes", ["a,0,1,3,4,2"], "line 2: numa_nodes: 3 vCPUs and 4 MiB cannot be divided equally among 2 nodes"),
         (HUAWEI, ["8,16,1,near,1,"], "line 2: strategy: 'near' is not one of"),
         (HUAWEI, ["8,16,1,fault_domain,1,"], "line 2: domain: is missing"),
         (f"{HEADER},fault_domain", ["a,0,1,1,1,d"], "line 2: fault_domain: is of a server in a group"),
@@ -99,7 +106,7 @@ def test_fault_domains_need_racks(tmp_path: Path) -> None:
 def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
     path = write_lines(tmp_path / "trace.csv", header, lines)
     with pytest.raises(errors.Invalid) as refused:
-        demand_of(open_trace(path, (NUMA,)), [FleetHost("h", 8, 8)])
+        demand_of(open_trace(path), [FleetHost("h", 8, 8)])
     assert text in str(refused.value)
     assert str(path) in str(refused.value)
 
@@ -143,11 +150,18 @@ def test_racks_are_in_the_fleet_or_in_a_file(tmp_path: Path) -> None:
             read_fleet(fleet, (), write_lines(tmp_path / "broken.csv", header, lines))
 
 
-def test_nodes_of_a_huawei_host_are_added_up_if_that_is_asked_for(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "fleet.csv", "CPU1,RAM1,CPU2,RAM2", ["16,32,32,64"])
-    assert read_fleet(path, (NUMA,)) == [FleetHost("host-0", 48, 96 * 1024)]
-    with pytest.raises(errors.Invalid, match=r"line 2: .*--ignore numa"):
-        read_fleet(path)
+def test_a_huawei_host_has_two_nodes_or_one(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "fleet.csv", "CPU1,RAM1,CPU2,RAM2", ["16,32,32,64", "8,16,0,0"])
+    added_up = [FleetHost("host-0", 48, 96 * 1024), FleetHost("host-1", 8, 16 * 1024)]
+    assert read_fleet(path, (NUMA,)) == added_up
+    nodes = ((16, 32 * 1024), (32, 64 * 1024)), ((8, 16 * 1024),)
+    assert read_fleet(path) == [host._replace(nodes=each) for host, each in zip(added_up, nodes, strict=True)]
+
+
+def test_a_fleet_says_how_many_nodes_of_equal_size_a_host_has(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "fleet.csv", "vcpus,memory_mb,numa_nodes", ["8,64,2", "8,64,"])
+    assert [host.nodes for host in read_fleet(path)] == [((4, 32), (4, 32)), ()]
+    assert [host.nodes for host in read_fleet(path, (NUMA,))] == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +169,7 @@ def test_nodes_of_a_huawei_host_are_added_up_if_that_is_asked_for(tmp_path: Path
     [
         ("vcpus", ["8"], "line 1: the column 'memory_mb' is missing"),
         ("cpus,memory_mb", ["8,8"], "line 1: the column 'vcpus' is missing"),
+        ("vcpus,memory_mb,numa_nodes", ["8,9,2"], "line 2: numa_nodes: vcpus and memory_mb cannot be divided equally among 2"),
         ("vcpus,memory_mb,row", ["8,8,1"], "line 1: the column 'row' is unknown"),
         ("vcpus,memory_mb", ["8"], "line 2: has 1 values for 2 columns"),
         ("vcpus,memory_mb", ["8,many"], "line 2: memory_mb: 'many' is not a whole number"),
