@@ -192,8 +192,8 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
             )
         if arrival.numa_nodes > 1 and not has_nodes:
             raise errors.Invalid(
-                f"{place_of(trace.path, arrival.line)}: asks for {arrival.numa_nodes} NUMA nodes, and no host of the fleet has any; "
-                f"give a fleet with nodes, or --ignore {NUMA} to leave that out"
+                f"{place_of(trace.path, arrival.line)}: asks for {arrival.numa_nodes} NUMA nodes, and no host of the fleet has "
+                f"any; give a fleet with nodes, or --ignore {NUMA} to leave that out"
             )
         while ends and ends[0][0] <= arrival.start:
             end, size, hopeless = heapq.heappop(ends)

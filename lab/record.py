@@ -243,8 +243,8 @@ def fleet_of(
     """``nodes``: host, node, capacity by column, and the name of the cell. A host with several nodes is several hosts."""
     found: dict[str, list[tuple[str, FleetHost]]] = {}
     for host, node, capacity, cell in nodes:
-        sizes = {name: max(int(amount), 0) for name, amount in capacity.items()}
-        made = FleetHost(host, **sizes, cell=cell, zone=zones.get(host), rack=racks.get(host))
+        vcpus, memory_mb, disk_gb = (max(int(capacity[name]), 0) for name in ("vcpus", "memory_mb", "disk_gb"))
+        made = FleetHost(host, vcpus, memory_mb, disk_gb, cell=cell, zone=zones.get(host), rack=racks.get(host))
         found.setdefault(host, []).append((node, made))
     hosts: list[FleetHost] = []
     for some in found.values():
