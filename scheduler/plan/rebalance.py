@@ -185,13 +185,14 @@ class Rebalancer:
         return int(rows[np.lexsort((table.inventory[rows], free))[0]])
 
     def _moved(self, row: int, to: int, server: Mover, gain: float) -> RebalanceMove:
-        """The move, whose server leaves the row."""
+        """The move, whose server leaves the row. The last one takes along what is left of the row's claims: those on NUMA nodes."""
         table, takes, body, spec = self._table, server.job.takes, server.body, server.job.spec
         free = table.free_vcpus.item(row), table.free_memory_mb.item(row), table.free_disk_gb.item(row)
-        self._left.append((row, free, takes.resources))
+        resources = takes.resources if table.instances.item(row) > 1 else table.classes.claimed_on(row)
+        self._left.append((row, free, resources))
         table.instances[row] -= 1
-        if takes.resources:
-            table.classes.give_back(row, takes.resources)
+        if resources:
+            table.classes.give_back(row, resources)
         table.set_free(row, free[0] + takes.vcpus, free[1] + takes.memory_mb, free[2] + takes.disk_gb)
         return RebalanceMove(
             server=body.server_uuid,

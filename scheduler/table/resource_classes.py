@@ -138,6 +138,10 @@ class Classes(dict[str, ResourceClass]):
         for name, amount in amounts.items():
             self._with_row(name, row).claimed[row] -= amount
 
+    def claimed_on(self, row: int) -> dict[str, int]:
+        """What is claimed on the host in this row, of the classes of which anything is."""
+        return {name: int(each.claimed.item(row)) for name, each in self._of(row) if each.claimed.item(row)}
+
     def free_on(self, row: int) -> dict[str, float]:
         """What is free on the host in this row, of the classes that it has."""
         return {name: float(each.free(slice(row, row + 1))[0]) for name, each in self._of(row) if each.cap[row]}
