@@ -17,17 +17,22 @@ from api.versions import answer
 from objects import errors, typed
 from objects.base import Object
 
-CONTENT_TYPES = frozenset({"application/openstack-images-v2.1-json-patch", "application/json-patch+json"})
+CONTENT_TYPE = "application/openstack-images-v2.1-json-patch"
+OLD_CONTENT_TYPE = "application/openstack-images-v2.0-json-patch"
+"""Of an earlier draft of JSON patches, which names the operation as the key of the path."""
 
 OPERATIONS_LIMIT = 256
 """Maximum number of changes in one request."""
+
+
+_Path = Annotated[str, msgspec.Meta(pattern="^/[^/]+$", max_length=600)]
 
 
 class _Change(Object, frozen=True, kw_only=True):
     """An operation of a JSON patch (RFC 6902). ``path``: of a field or property, such as ``/name``."""
 
     op: Literal["add", "replace", "remove"]
-    path: Annotated[str, msgspec.Meta(pattern="^/[^/]+$", max_length=600)]
+    path: _Path
     value: Any = None
 
     @property
@@ -35,7 +40,27 @@ class _Change(Object, frozen=True, kw_only=True):
         return self.path[1:]  # no field has a slash or a tilde, which would be escaped
 
 
+class _OldChange(Object, frozen=True, kw_only=True):
+    """The same in the earlier draft: the path of one of the operations, as ``{"add": "/name", "value": "web"}``."""
+
+    add: _Path | None = None
+    replace: _Path | None = None
+    remove: _Path | None = None
+    value: Any = None
+
+    def change(self) -> _Change:
+        """Raises errors.Invalid."""
+        if self.add is not None and self.replace is self.remove is None:
+            return _Change(op="add", path=self.add, value=self.value)
+        if self.replace is not None and self.add is self.remove is None:
+            return _Change(op="replace", path=self.replace, value=self.value)
+        if self.remove is not None and self.add is self.replace is None:
+            return _Change(op="remove", path=self.remove)
+        raise errors.Invalid("The body is not a JSON patch: each change has one of add, replace and remove")
+
+
 _Changes = Annotated[list[_Change], msgspec.Meta(max_length=OPERATIONS_LIMIT)]
+_OldChanges = Annotated[list[_OldChange], msgspec.Meta(max_length=OPERATIONS_LIMIT)]
 
 
 class ImageChanges:
@@ -65,12 +90,14 @@ class ImageChanges:
 
     def _read(self, req: falcon.Request) -> list[_Change]:
         kind = (req.content_type or "").split(";")[0].strip().lower()
-        if kind not in CONTENT_TYPES:
-            raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:40]!r} is not {min(CONTENT_TYPES)}")
+        if kind not in (CONTENT_TYPE, OLD_CONTENT_TYPE):
+            raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:60]!r} is not {CONTENT_TYPE}")
         raw = req.bounded_stream.read(self._settings.max_body_size + 1)
         if len(raw) > self._settings.max_body_size:
             raise falcon.HTTPContentTooLarge(description=f"The body is larger than {self._settings.max_body_size} bytes.")
         try:
+            if kind == OLD_CONTENT_TYPE:
+                return [each.change() for each in typed.decode(raw, _OldChanges)]
             return typed.decode(raw, _Changes)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             example = '[{"op": "add", "path": "/NAME", "value": "VALUE"}]'

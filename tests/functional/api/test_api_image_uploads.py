@@ -244,8 +244,10 @@ def test_without_a_store_nothing_is_created(tmp_path: Path) -> None:
         front.close()
 
 
-def change(front: Front, image_id: str, *changes: dict[str, Any], headers: dict[str, str] = TENANT) -> falcon.testing.Result:
-    kind = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+def change(
+    front: Front, image_id: str, *changes: dict[str, Any], headers: dict[str, str] = TENANT, version: str = "2.1"
+) -> falcon.testing.Result:
+    kind = {"Content-Type": f"application/openstack-images-v{version}-json-patch"}
     return front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=headers | kind, body=json.dumps(changes))
 
 
@@ -265,6 +267,17 @@ def test_an_image_is_changed_by_a_json_patch(front: Front) -> None:
     assert answer.json == seen(front, image_id)
     changed = {name: answer.json.get(name) for name in ("name", "min_ram", "min_disk", "a", "os_distro", "gone")}
     assert changed == {"name": "other", "min_ram": 64, "min_disk": 0, "a": "c", "os_distro": "ubuntu", "gone": None}
+
+
+def test_an_image_is_changed_by_the_earlier_form_of_a_json_patch(front: Front) -> None:
+    image_id = uploaded(front, gone="soon")
+    changes: list[dict[str, Any]] = [{"add": "/a", "value": "b"}, {"replace": "/name", "value": "other"}, {"remove": "/gone"}]
+    answer = change(front, image_id, *changes, version="2.0")
+    assert answer.status_code == 200, answer.text
+    assert (answer.json["a"], answer.json["name"], "gone" in answer.json) == ("b", "other", False)
+    for wrong in ({"value": "b"}, {"add": "/a", "remove": "/a"}, {"add": "a", "value": "b"}):
+        assert change(front, image_id, wrong, version="2.0").status_code == 400
+    assert seen(front, image_id) == answer.json
 
 
 @pytest.mark.parametrize(
