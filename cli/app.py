@@ -79,6 +79,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("hold release", "cli.hold:HoldRelease", "release holds, so that their hosts are free again"),
     ("lab replay", "cli.lab:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab record", "cli.lab_record:LabRecord", "write this deployment's past as a trace that can be replayed"),
+    ("lab size", "cli.lab:LabSize", "find how many hosts a trace needs, so that no server is rejected"),
     ("lab tune", "cli.lab:LabTune", "try values of scheduler options on a part of a trace"),
     ("db sync", "cli.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.db:DbVersion", "show the schema version of each database"),

@@ -42,8 +42,7 @@ class LabReplay(AdminLister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_trace_arguments(parser)
-        text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
-        parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
+        add_configs(parser)
         parser.add_argument("--output", metavar="FOLDER", help="folder for the report and for checkpoints")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
@@ -117,6 +116,39 @@ class LabTune(AdminLister):
         return headings, shown(rows, parsed_args.formatter)
 
 
+class LabSize(AdminLister):
+    """Find how many hosts a trace needs, so that no server is rejected, under each configuration.
+
+    Hosts are added to the fleet, or left out, in its proportions. On one host less than found the policy rejects servers. Replays
+    are repeated until that is known, so this takes about ten times as long as 'lab replay'.
+
+    Example:
+      superconductor lab size trace.csv --fleet fleet.csv --config spread.conf --config pack.conf
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_trace_arguments(parser)
+        add_configs(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from lab.size import smallest_fleets
+
+        policies = policies_of(parsed_args.configs)
+        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
+        try:
+            bound, sizes = smallest_fleets(question_of(parsed_args, None), policies, parsed_args.processes, progress.show)
+        finally:
+            progress.end()
+        rows: list[Row] = [("lower bound", bound, 0.0, None)]
+        for each in sizes:
+            more = None if each.hosts is None else round(100 * (each.hosts / bound - 1), 1)
+            rows.append((each.policy, each.hosts, more, each.rejected))
+            if each.hosts is None:
+                self.status = 1
+                self.app.say(f"{each.policy}: rejects {each.rejected} servers on any fleet that was tried: 'lab replay' tells why")
+        return ("Policy", "Hosts", "Above bound %", "Rejected with one less"), shown(rows, parsed_args.formatter)
+
+
 def shown(rows: Iterable[Row], formatter: str) -> list[Row]:
     """The rows as a person reads them: a dash for what is not known. Other formats have their own word for that."""
     return [tuple("-" if value is None and formatter == "table" else value for value in row) for row in rows]
@@ -134,6 +166,12 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
     text = "leave out NUMA nodes, or fault domains; may be repeated"
     parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
+
+
+def add_configs(parser: argparse.ArgumentParser) -> None:
+    """The configurations to compare."""
+    text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
+    parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
 
 
 def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question:

@@ -15,7 +15,7 @@ import msgspec
 
 from lab.demand import demand_of
 from lab.figures import VERSION, Demand, PolicyOutcome, ReplayReport
-from lab.fleet import FleetHost, read_fleet
+from lab.fleet import FleetHost, read_fleet, resized
 from lab.replay import Checkpoint, TraceReplay, heat_width
 from lab.trace import Trace, open_trace
 from objects import errors, stored
@@ -33,12 +33,14 @@ Progress = Callable[[int, int], None]
 class Question(Object, frozen=True, kw_only=True):
     """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept. ``racks``: a file of them.
 
+    ``hosts``: so many hosts in the proportions of the fleet; None: those of the fleet.
     ``begins``, ``until``: of the window, in seconds; None: those of the trace. Servers from before it are placed too.
     """
 
     trace: str
     fleet: str
     racks: str | None = None
+    hosts: int | None = None
     ignored: tuple[str, ...] = ()
     seed: int = 0
     folder: str | None = None
@@ -52,7 +54,8 @@ class Question(Object, frozen=True, kw_only=True):
 
     def read_fleet(self) -> list[FleetHost]:
         """The fleet alone. Raises Invalid if it cannot be read."""
-        return read_fleet(Path(self.fleet), self.ignored, None if self.racks is None else Path(self.racks))
+        fleet = read_fleet(Path(self.fleet), self.ignored, None if self.racks is None else Path(self.racks))
+        return fleet if self.hosts is None else resized(fleet, self.hosts)
 
 
 class Policy(Object, frozen=True, kw_only=True):
@@ -105,15 +108,8 @@ def compare(question: Question, policies: Sequence[Policy], processes: int, prog
     With a folder, a second call goes on where the first was interrupted. Raises Invalid for a trace or fleet that cannot be read,
     and Conflict if the folder holds another replay.
     """
-    try:
-        trace, fleet = question.open()
-        demand = demand_of(trace, fleet)
-    except MemoryError:
-        raise errors.TooCostly(
-            f"{question.trace}: more servers run at once than this machine has memory for; replay a sample of its projects"
-        ) from None
-    tasks = [_task(question, policy, demand) for policy in policies]
-    outcomes = _Processes(tasks, processes, progress, demand.servers).run()
+    trace, fleet, demand = survey(question)
+    outcomes = replay([(question, policy) for policy in policies], demand, processes, progress)
     return ReplayReport(
         version=VERSION,
         trace=Path(question.trace).name,
@@ -132,6 +128,23 @@ def compare(question: Question, policies: Sequence[Policy], processes: int, prog
             for policy, outcome in zip(policies, outcomes, strict=True)
         ),
     )
+
+
+def survey(question: Question) -> tuple[Trace, list[FleetHost], Demand]:
+    """The trace, the fleet, and what the trace asks of it. Raises Invalid if they cannot be read, TooCostly for a huge trace."""
+    try:
+        trace, fleet = question.open()
+        return trace, fleet, demand_of(trace, fleet)
+    except MemoryError:
+        raise errors.TooCostly(
+            f"{question.trace}: more servers run at once than this machine has memory for; replay a sample of its projects"
+        ) from None
+
+
+def replay(asked: Sequence[tuple[Question, Policy]], demand: Demand, processes: int, progress: Progress) -> list[PolicyOutcome]:
+    """Replay each question under its policy, ``processes`` at a time. ``demand``: of the trace, which is the same for all."""
+    tasks = [_task(question, policy, demand) for question, policy in asked]
+    return _Processes(tasks, processes, progress, demand.servers).run()
 
 
 def changed(settings: SchedulerSettings) -> dict[str, object]:

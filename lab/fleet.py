@@ -51,6 +51,21 @@ def read_fleet(path: Path, ignored: Collection[str] = (), racks: Path | None = N
     return placed
 
 
+def resized(fleet: Sequence[FleetHost], hosts: int) -> list[FleetHost]:
+    """So many hosts in the proportions of the fleet. Copies of the host ``h`` are ``h-2`` and so on, as are those of racks."""
+    found: list[FleetHost] = []
+    while left := hosts - len(found):
+        number = len(found) // len(fleet) + 1
+        some = fleet if left >= len(fleet) else [fleet[place * len(fleet) // left] for place in range(left)]
+        found += some if number == 1 else [_copy(host, number) for host in some]
+    return found
+
+
+def _copy(host: FleetHost, number: int) -> FleetHost:
+    rack = None if host.rack is None else f"{host.rack}-{number}"
+    return host._replace(name=f"{host.name}-{number}", rack=rack)
+
+
 def _racks(path: Path) -> dict[str, str]:
     """The rack of each host, by its name in lower case."""
     columns = header_of(path)
