@@ -19,6 +19,7 @@ MODULES = (
     "plan/alternates",
     "plan/claim_planner",
     "plan/conclude",
+    "plan/dry_run",
     "plan/engine",
     "plan/explain",
     "plan/job",
