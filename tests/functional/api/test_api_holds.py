@@ -87,6 +87,11 @@ def hosts_of(shown: Any) -> list[Any]:
     return [server["host"] for server in shown["servers"]]
 
 
+def hosts_with_room(front: Front) -> int:
+    """On how many hosts the scheduler would place a small server: what it knows of the fleet."""
+    return int(front.get("/v2.1/superconductor/capacity", flavor="1").json["capacity"]["flavors"][0]["hosts"])
+
+
 def mapped_hosts(front: Front, shown: Any) -> list[str]:
     """Where its servers were handed over."""
     return [
@@ -201,6 +206,7 @@ class TestHostsThatChanged:
         gone, other = hosts_of(held)
         assert gone != other
         put(front, gone, status="disabled")
+        assert wait_until(lambda: hosts_with_room(front) == len(NODES) - 1, PATIENCE)
         found = self.booted(front, held)
         assert (found[0] == gone, found[1]) == (False, other)
         told = front.get(f"/v2.1/servers/{held['servers'][0]['id']}/explanation").json["explanation"]
