@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import addresses, claim_repair, claims, operation_repair, quotas, repair
+from db.api import addresses, claim_repair, claims, hostnames, operation_repair, quotas, repair
 from db.api.ledger import Stamp
 from db.api.tables import allocations, build_requests, instance_mappings
 from db.sql import dialect
@@ -106,6 +106,7 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
     size = _size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
     values |= {"server_uuid": row.server_uuid, "turn": row.turn, "hidden": row.server_uuid is not None}
+    values["hostname"] = hostnames.of(_spec(stray), row.name, row.server)
     if size is not None:
         values |= {"vcpus": size.cores, "memory_mb": size.ram}
     if not dialect.insert_new(tx, instance_mappings, [values]):

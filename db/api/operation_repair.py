@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from db.api import builds, operation_accept, operation_steps, operations, quotas
+from db.api import builds, hostnames, operation_accept, operation_steps, operations, quotas
 from db.api.ledger import Stamp
 from db.api.operations import Body
 from db.api.tables import instance_mappings
@@ -152,6 +152,7 @@ def give_home(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
     ended = {"deleted": True, "state": "deleted", "deleted_at": now, "terminated_at": now, "updated_at": now, "hidden": True}
     of_row = {name: getattr(row, name) for name in ("project_id", "user_id", "name", "launch_index", "created_at")}
     home = {"instance_uuid": row.server, "batch_id": row.server, "fence": 0, "seen": 0, "body_uuid": row.uuid}
+    home["hostname"] = hostnames.of(None, row.name, row.server)
     dialect.insert_new(tx, instance_mappings, [home | of_row | ended])
     return True
 

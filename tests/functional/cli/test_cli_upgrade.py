@@ -173,7 +173,7 @@ def test_processes_of_another_release(site: Site) -> None:
 
 def test_rows_that_are_to_be_migrated(site: Site) -> None:
     tombstones.leave(site.cells.api, Database(site.east.database_url), site.east.uuid, 3, 1.0)
-    site.cells.api.write(_execute, sa.update(tables.instance_mappings).values(deleted=False, state="active"))
+    site.cells.api.write(_execute, sa.update(tables.instance_mappings).values(deleted=False, state="active", hostname="web"))
     told = "charge-older-servers: 3 rows; run 'superconductor db online-migrations'"
     assert site.check(1)["Online migrations"] == [("Warning", told)]
     site.shell.done("db online-migrations")

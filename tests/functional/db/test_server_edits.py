@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -85,7 +86,8 @@ def test_an_edit_changes_what_it_names_and_nothing_else(queue: Queue) -> None:
     before = row(queue, server)
     edited = change(queue, server, Edit(name="db", metadata={"role": "db"}))
     assert edited is not None
-    assert (edited.before, edited.after.metadata, edited.after.tags) == (ASKED, {"role": "db"}, ("a", "b"))
+    assert edited.before == msgspec.structs.replace(ASKED, hostname=before["hostname"])
+    assert (edited.after.metadata, edited.after.tags, edited.after.hostname) == ({"role": "db"}, ("a", "b"), before["hostname"])
     changes = {"name": "db", "metadata": '{"role":"db"}', "user_version": 1, "updated_at": LATER}
     assert row(queue, server) == before | changes
 
@@ -93,7 +95,8 @@ def test_an_edit_changes_what_it_names_and_nothing_else(queue: Queue) -> None:
 def test_an_edit_of_nothing_writes_nothing(queue: Queue) -> None:
     server = boot(queue)
     before = row(queue, server)
-    assert change(queue, server, Edit()) == Edited(before=ASKED, after=ASKED)
+    shown = msgspec.structs.replace(ASKED, hostname=before["hostname"])
+    assert change(queue, server, Edit()) == Edited(before=shown, after=shown)
     assert row(queue, server) == before
 
 
