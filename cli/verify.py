@@ -49,8 +49,8 @@ class Verify(AdminLister):
             "--settle",
             metavar="SECONDS",
             type=partial(at_least, 0),
-            default=15,
-            help="pause before differences are checked again (default: 15)",
+            default=25,
+            help="pause before differences are checked again, longer than the conductors' idle_interval (default: 25)",
         )
         parser.add_argument(
             "--overdue",
