@@ -17,7 +17,7 @@ from cliff.show import ShowOne
 from cli.app import Superconductor, usage_error
 from cli.deployment import Deployment
 from cli.formats import formats
-from cli.parser import HelpFormatter
+from cli.parser import HelpFormatter, optional_actions
 from objects import errors
 from objects.base import INT32_MAX
 from objects.text import is_safe
@@ -71,6 +71,9 @@ class Admin(Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.formatter_class = HelpFormatter
+        for option in optional_actions(parser):
+            if option.dest == "sort_columns":  # cliff's text says that it ignores those that there are not
+                option.help = "column to sort by, whatever the case; may be repeated, the first is the most important"
         parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
         self.add_arguments(parser)
         return parser
@@ -83,6 +86,17 @@ class Admin(Command):
             return super().run(parsed_args) or self.status
         finally:
             self.deployment.close()
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any) -> int:
+        """Of commands that have an output. Raises Invalid for columns that there are not: cliff leaves those out."""
+        asked = [*parsed_args.columns, *getattr(parsed_args, "sort_columns", ())]
+        known = {column.lower().replace(" ", "_") for column in column_names}
+        unknown = [repr(name) for name in asked if name.lower().strip().replace(" ", "_") not in known]
+        if unknown:
+            there = ", ".join(repr(column) if " " in column else column for column in column_names)
+            raise errors.Invalid(f"There is no column {' or '.join(dict.fromkeys(unknown))}: there are {there}.")
+        status: int = super().produce_output(parsed_args, column_names, data)  # type: ignore[misc]  # of the class beside this one
+        return status
 
     def each(self, items: Iterable[T], work: Callable[[T], object]) -> None:
         """Do ``work`` for every item. Who is refused is told of, the others are done; the exit status is the first refusal's."""

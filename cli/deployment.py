@@ -72,6 +72,17 @@ class Deployment:
         found = running.find_in(self.named_state, self._environment) if named is None and self.named_state is not None else None
         return named or (found.endpoint if found is not None else ENDPOINT)
 
+    def own_endpoint(self) -> str:
+        """``endpoint``. Raises Misconfigured where the standalone there has another folder than the one that is named."""
+        endpoint, state = self.endpoint, self.named_state
+        found = running.find(endpoint, self._environment)
+        if named_endpoint(self._environment) is None and state is not None and found is not None and found.state != state:
+            raise errors.Misconfigured(
+                f"No standalone of yours serves the folder {state}: the one at {endpoint} has {found.state}. "
+                f"Run 'superconductor standalone --state {state}', or name an API with --endpoint."
+            )
+        return endpoint
+
     @property
     def _is_configured(self) -> bool:
         """Whether there is a configuration that nobody has named."""

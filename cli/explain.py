@@ -35,7 +35,7 @@ class Explain(HttpCommand, ShowOne):
         parser.add_argument("--tenant", action="store_true", help="show what a tenant of the project sees")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = ApiClient(parsed_args.endpoint, parsed_args.project, roles="member" if parsed_args.tenant else None)
+        client = self.client(parsed_args, roles="member" if parsed_args.tenant else None)
         explanation = _explanation(client, parsed_args.subject)
         return tuple(explanation), tuple(explanation.values())
 

@@ -158,13 +158,14 @@ class HttpCommand(Admin):
             "where the API is (environment: SUPERCONDUCTOR_ENDPOINT or OS_ENDPOINT;"
             f" default: the standalone of --state, or {ENDPOINT})"
         )
-        parser.add_argument("--endpoint", metavar="URL", default=self.deployment.endpoint, help=text)
+        parser.add_argument("--endpoint", metavar="URL", help=text)
         text = "project to ask for (environment: OS_PROJECT_ID; default: the API's own)"
         parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser
 
-    def client(self, parsed_args: argparse.Namespace) -> ApiClient:
-        return ApiClient(parsed_args.endpoint, parsed_args.project)
+    def client(self, parsed_args: argparse.Namespace, roles: str | None = None) -> ApiClient:
+        """Raises Misconfigured where the usual place has the standalone of another folder than the one that was named."""
+        return ApiClient(parsed_args.endpoint or self.deployment.own_endpoint(), parsed_args.project, roles)
 
 
 _KINDS: dict[int, type[errors.SuperconductorError]] = {

@@ -76,6 +76,9 @@ MATRIX = [
     ("service list --binary nova-compute", 2, "invalid choice: 'nova-compute'"),
     ("service list --down-after soon", 2, "'soon' is not a whole number from 1 to"),
     ("instance map east --max-count -1", 2, "'-1' is not a whole number from 1 to"),
+    ("cell list -c ID -c name", 1, "There is no column 'ID': there are Name, UUID, State, Hosts."),
+    ("cell list --sort-column size", 1, "There is no column 'size': there are Name, UUID, State, Hosts."),
+    ("cell show east -c ID", 1, "There is no column 'ID': there are "),
     ("instance map", 2, "the following arguments are required: CELL"),
     ("instance verify", 2, "the following arguments are required: UUID"),
 ]

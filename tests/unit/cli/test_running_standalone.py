@@ -80,3 +80,15 @@ def test_the_api_is_that_of_the_named_folder_unless_the_environment_names_anothe
         assert deployment(environment, state="/other").endpoint == ENDPOINT
         assert deployment(environment).endpoint == ENDPOINT
         assert deployment(named | {"OS_ENDPOINT": "http://elsewhere/v2.1"}).endpoint == "http://elsewhere/v2.1"
+
+
+def test_a_command_for_one_folder_does_not_ask_the_standalone_of_another(environment: dict[str, str]) -> None:
+    named = environment | {"SUPERCONDUCTOR_STATE": "/mine"}
+    assert deployment(named).own_endpoint() == ENDPOINT
+    with running.announced(ENDPOINT, Path("/other"), environment):
+        with pytest.raises(errors.Misconfigured, match=f"serves the folder /mine: the one at {ENDPOINT} has /other"):
+            deployment(named).own_endpoint()
+        assert deployment(named | {"SUPERCONDUCTOR_ENDPOINT": ENDPOINT}).own_endpoint() == ENDPOINT
+        assert deployment(environment).own_endpoint() == ENDPOINT
+        with running.announced("http://127.0.0.1:9/v2.1", Path("/mine"), environment):
+            assert deployment(named).own_endpoint() == "http://127.0.0.1:9/v2.1"
