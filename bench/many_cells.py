@@ -68,6 +68,7 @@ class Latencies(Object, frozen=True, kw_only=True):
     """Of ``boots`` servers: per second from the first accept to the last ACTIVE, and ms from accept to ACTIVE.
 
     ``quartiles``: the p99 of each quarter of the servers, in the order in which they were accepted.
+    ``cost``: statements of the API level and of the cells, and CPU ms of everything, for each server; 0 where it was not counted.
     """
 
     boots: int
@@ -75,6 +76,7 @@ class Latencies(Object, frozen=True, kw_only=True):
     p50: float
     p99: float
     quartiles: tuple[float, ...]
+    cost: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class ManyCells:
@@ -133,6 +135,7 @@ class ManyCells:
 
     def flood(self, name: str, servers: int, batch: int) -> Latencies:
         """Multi-creates in one moment. A worker of a super conductor and a cell conductor are killed when a quarter is ACTIVE."""
+        before, cpu = self._meter.statements(), self._meter.cpu()
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             posts = [pool.submit(self._client.post, f"{name}{number}-", batch) for number in range(servers // batch)]
             for post in posts:
@@ -142,8 +145,12 @@ class ManyCells:
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         self._wait(name, servers, None)
-        found = self._latencies(name, None)
+        counted, used = less(self._meter.statements(), before), less(self._meter.cpu(), cpu)
+        api, every, ms = counted.get("api", 0.0), sum(counted.values()), 1000 * sum(used.values())
+        cost = of_api, of_cells, of_cpu = api / servers, (every - api) / servers, ms / servers
+        found = msgspec.structs.replace(self._latencies(name, None), cost=cost)
         self.say(f"{servers} servers in one moment, a super conductor and a cell conductor killed: {_told(found)}")
+        self.say(f"  each: {of_api:.1f} statements of the API level, {of_cells:.1f} of the cells; {of_cpu:.0f} CPU ms in all")
         return found
 
     def _pids(self, member: str) -> list[int]:
