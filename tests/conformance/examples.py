@@ -178,6 +178,7 @@ NOT_REACHED = {
     Route("DELETE", "/servers/{}/migrations/{}"): "needs a live migration under way",
     Route("POST", "/servers/{}/migrations/{}/action", "force_complete"): "needs a live migration under way",
     Route("DELETE", "/os-services/{}"): "needs a service that has ended",
+    Route("POST", "/servers/{}/action", "restore"): "needs deletes that wait to be undone",
     Route("GET", "/servers/{}/os-volume_attachments/{}"): "needs a volume",
     Route("POST", "/servers/{}/action", "os-resetState"): "needs a server that may be in ERROR",
     Route("POST", "/servers/{}/action", "shelveOffload"): "needs a shelved server that is still on its host",
