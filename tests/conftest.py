@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Collection, Generator
+from collections import defaultdict
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,25 +33,44 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "one_in(n): of its cases one in n runs, which, their names decide; TEST_MATRIX=all: all of them"
+    )
+
+
 def pytest_report_header() -> str:
     wide = (
         "on every ground they name"
         if WHOLE
-        else "those beyond tests/functional/db on one of the grounds they name (TEST_MATRIX=all: on all)"
+        else "those beyond tests/functional/db on one of the grounds they name, of long tables a part (TEST_MATRIX=all: everything)"
     )
     return f"tests run {wide}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that are the same but for the ground, leave one: which, their name decides. A test named on its own is run."""
+    """Of tests that are the same but for the ground, leave one: which, their name decides. A test named on its own is run.
+
+    Of the cases of a test that is marked ``one_in(n)``, leave one in n, and at least one.
+    """
     if WHOLE or any("::" in argument for argument in config.args):
         return
     there = {item.nodeid for item in items}
-    left_out = [item for item in items if SQL not in item.path.parents and _is_run_elsewhere(item.nodeid, there)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = {item.nodeid for item in left_out}
+    gone = {item.nodeid for item in items if SQL not in item.path.parents and _is_run_elsewhere(item.nodeid, there)}
+    gone |= _not_drawn([item for item in items if item.nodeid not in gone])
+    if gone:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])
         items[:] = [item for item in items if item.nodeid not in gone]
+
+
+def _not_drawn(items: Sequence[pytest.Item]) -> set[str]:
+    """The cases that are not among the one in n."""
+    cases: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item.nodeid)
+    drawn = {(test, n): sorted(names, key=lambda name: zlib.crc32(name.encode())) for (test, n), names in cases.items()}
+    return {name for (_, n), names in drawn.items() for name in names[-(-len(names) // n) :]}
 
 
 def _is_run_elsewhere(name: str, there: Collection[str]) -> bool:

@@ -39,6 +39,8 @@ from tests.support.move_drive import (
 )
 from tests.support.world import PATIENCE, World, world
 
+pytestmark = pytest.mark.one_in(3)
+
 HOSTS = {"cell1": ["a1", "a2", "a3"], "cell2": ["b1"]}
 WRITES = 7
 """What a server had written to its disk before it is operated on."""

@@ -33,6 +33,7 @@ WHY = {
 """The shortest violation without each guard, in steps."""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY.items())
 def test_without_a_guard_of_live_migrations_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(without(guard), limit=100_000)

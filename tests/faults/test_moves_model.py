@@ -89,6 +89,7 @@ SECOND_LINES = {"hold-done", "hold-number", "keys-stay", "fail-waits"}
 """Guards that show nothing within the bounds of these worlds. ``fail-waits`` does in a larger one, below."""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY.items())
 def test_without_a_guard_of_moves_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(soonest(guard).model(without=[guard]), limit=100_000)

@@ -17,6 +17,8 @@ from tests.support.ground import USUAL
 from tests.support.odd_rows import OF_ALL_SERVERS, TURNS, Names, odd, tables
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.one_in(2)
+
 CELL, OTHER = "cell1", "cell2"
 PATIENCE = 30.0
 """Seconds in which a server is built beside an odd row."""

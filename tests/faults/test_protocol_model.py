@@ -87,6 +87,7 @@ WHY = [
 """A guard, and in how few steps an invariant breaks without it when at most two faults happen."""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY)
 def test_without_a_guard_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(Model(THREE_HOSTS, without=[guard]), limit=100_000)
@@ -99,6 +100,7 @@ WHY_OF_BATCHES = [("verdict-once", 13), ("guest-first", 14), ("rollback-sweep", 
 """The same of an all-or-nothing batch, on one host and without any fault."""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY_OF_BATCHES)
 def test_without_a_guard_of_batches_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(Model(ONE_HOST, faults=0, conductors=1, sibling=True, without=[guard]), limit=100_000)
@@ -111,6 +113,7 @@ WHY_OF_HOLDS = [("hold-first", 5), ("hold-row", 5), ("hold-once", 3)]
 """The same of a hold."""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY_OF_HOLDS)
 def test_without_a_guard_of_holds_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
     found = search(Model(ONE_HOST, faults=0, conductors=1, hold=True, without=[guard]), limit=100_000)
