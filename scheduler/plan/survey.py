@@ -26,7 +26,8 @@ TIE_NOISE = 1e-9
 """Amplitude of the noise that orders equal scores: scores closer than this count as equal."""
 SORTED_HOSTS = 8
 """Number of best hosts sorted at once: more than an explanation shows."""
-UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason="not mapped to the one cell it reports from")
+_WHY_UNMAPPED = "forced down, changed a moment ago, or not mapped to the one cell it reports from"
+UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason=_WHY_UNMAPPED)
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 _NONE: Floats = np.zeros(0)
 SELECTED_HOSTS = 320
