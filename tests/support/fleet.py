@@ -26,6 +26,7 @@ from db.api.tables import (
     request_tags,
     server_groups,
 )
+from db.sql import dialect
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import stored
@@ -305,8 +306,7 @@ def _drop_requests(tx: Connection, uuids: Sequence[str]) -> None:
 
 
 def _ensure_group(tx: Connection, made: ServerGroup) -> None:
-    if tx.execute(sa.select(server_groups.c.uuid).where(server_groups.c.uuid == made.uuid)).first() is None:
-        tx.execute(sa.insert(server_groups), msgspec.structs.asdict(made))
+    dialect.insert_new(tx, server_groups, [msgspec.structs.asdict(made)])  # several may boot into it at once
 
 
 def _claimed(tx: Connection) -> dict[str, str]:
