@@ -19,6 +19,8 @@ from tests.support.conductor_process import STEPS, Drive
 from tests.support.ground import CHOSEN
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.one_in(2)
+
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 
 

@@ -28,6 +28,8 @@ from service.periodic import wait_until
 from tests.support.ground import GROUNDS
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.one_in(2)
+
 DEADLINE = 4.0
 """Seconds that a poisoned request has. Its neighbours have a minute."""
 PATIENCE = 60.0

@@ -24,6 +24,8 @@ from tests.support.auditing import Ground
 from tests.support.ground import GROUNDS
 from tests.support.world import world
 
+pytestmark = pytest.mark.one_in(2)
+
 SMALL = fleet.flavor(vcpus=2, memory_mb=512, root_gb=1)
 
 
