@@ -44,7 +44,10 @@ from service.vault import OPTION, Vault
 LOG = logging.getLogger(__name__)
 
 LARGE_BATCH_SIZE = 50
-"""Batches of this many servers or more are built alone, so that small batches do not wait for them."""
+"""Batches of this many servers or more are built after the others, so that small batches do not wait for them."""
+
+GROUP_SIZE = 500
+"""Large batches are built together, up to so many servers: each cell has one transaction for all of them."""
 
 STAGE_WAIT_S = 0.5
 """Seconds to wait for all cells to stage. Staged builds are then handed over without waiting for slower cells."""
@@ -543,9 +546,20 @@ def _apart(leased: Sequence[leases.LeasedBatch]) -> list[leases.LeasedBatch]:
 
 
 def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
-    """All small batches in one group, then each large one alone."""
+    """All small batches in one group, then the large ones, in groups of ``GROUP_SIZE`` servers at most or of one batch."""
     small = [batch for batch in leased if len(batch.requests) < LARGE_BATCH_SIZE]
-    return [*([small] if small else []), *([batch] for batch in leased if len(batch.requests) >= LARGE_BATCH_SIZE)]
+    groups = [small] if small else []
+    room = 0
+    for batch in leased:
+        size = len(batch.requests)
+        if size < LARGE_BATCH_SIZE:
+            continue
+        if size > room:
+            groups.append([])
+            room = max(size, GROUP_SIZE)
+        groups[-1].append(batch)
+        room -= size
+    return groups
 
 
 def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:

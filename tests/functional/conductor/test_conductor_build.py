@@ -191,6 +191,19 @@ class TestTogether:
         assert conductor.sent.counts() == {("compute", "build_instances", MessageKind.CAST): len(placed)}
         assert cloud.requests() == {}
 
+    def test_small_ones_come_first_then_large_ones_up_to_a_number_of_servers(
+        self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("conductor.build.LARGE_BATCH_SIZE", 4)
+        monkeypatch.setattr("conductor.build.GROUP_SIZE", 10)
+        specs = [cloud.accept(count) for count in (5, 5, 2, 5, 5)]
+        asked: list[str] = []
+        conductor.bus.observer = lambda topic, method, kind: asked.append(method)
+        conductor.build(*specs)
+        alone, together = "select_destinations", "select_for_each"
+        assert asked == [alone, together, together]
+        assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
+
     def test_each_stands_or_falls_by_itself(self, cloud: World, conductor: Conductor) -> None:
         good, full, late = cloud.accept(2), cloud.accept(size=fleet.flavor(vcpus=999)), cloud.accept(timeout=-1.0)
         conductor.build(good, full, late)
