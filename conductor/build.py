@@ -7,6 +7,7 @@ fence. It then does nothing more: the settler reads the decided mapping and remo
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -48,6 +49,13 @@ LARGE_BATCH_SIZE = 50
 
 GROUP_SIZE = 500
 """Large batches are built together, up to so many servers: each cell has one transaction for all of them."""
+
+BUSY_S = 0.3
+"""A round that follows another within so many seconds takes all batches that wait."""
+ROUND_SIZE = 50
+"""Most batches that such a round looks for."""
+CLOCK_SLACK_S = 60.0
+"""Seconds by which the clock of the process that accepted a batch may be ahead."""
 
 STAGE_WAIT_S = 0.5
 """Seconds to wait for all cells to stage. Staged builds are then handed over without waiting for slower cells."""
@@ -94,7 +102,23 @@ class Builder:
         self._restored = restored
         self._operate = operate
         self._cell_lookup = CellLookup(undertaker.ledger, registry)
+        self._rung_at = -math.inf
         self._complaints = RateLimitedLog(LOG)
+
+    def build_rung(self, batch_ids: Sequence[str]) -> None:
+        """Build the batches that this conductor was told of. Under load it builds all that wait, whichever conductor was told.
+
+        Rounds of several conductors then have as many batches as those of one, and none waits for the pace of its own conductor.
+        """
+        now = time.monotonic()
+        busy, self._rung_at = now - self._rung_at < BUSY_S, now
+        if busy and not self._is_held:
+            args = (self._database.now(), ROUND_SIZE, -CLOCK_SLACK_S, self.lease_seconds)
+            found = self._database.read(leases.waiting, *args)
+            # Where these are all that wait, another conductor has leased those that are missing.
+            batch_ids = found if len(found) < ROUND_SIZE else batch_ids
+        if batch_ids:
+            self.schedule_and_build(batch_ids)
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease those of these batches that no conductor drives, and build them. Large batches do not delay small ones."""

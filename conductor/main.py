@@ -127,7 +127,7 @@ class SuperConductorService:
 
         self._bus = bus
         self._settings = settings
-        self._rung = RoundBatcher("build", builder.schedule_and_build, pace=settings.round_pace, workers=settings.workers)
+        self._rung = RoundBatcher("build", builder.build_rung, pace=settings.round_pace, workers=settings.workers)
         guests = GuestReader(api_database, registry, settings.service_down_time)
         self._endpoint = SuperConductor(builder, deleter, self._rung.add, operator.advance, guests, heard)
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)

@@ -204,6 +204,26 @@ class TestTogether:
         assert asked == [alone, together, together]
         assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
 
+    def test_under_load_a_conductor_builds_what_another_was_told_of(self, cloud: World, conductor: Conductor) -> None:
+        first, second, elsewhere = cloud.accept(), cloud.accept(), cloud.accept()
+        conductor.builder.build_rung([first.batch_id])
+        assert set(cloud.requests()) == {*cloud.uuids(second), *cloud.uuids(elsewhere)}, "alone, each builds its own"
+        conductor.builder.build_rung([second.batch_id])
+        assert cloud.requests() == {}
+        asked = MessageCounter()
+        conductor.bus.observer = asked
+        conductor.builder.build_rung([elsewhere.batch_id])
+        assert asked.messages() == 0, "the doorbell comes late"
+
+    def test_where_too_many_wait_each_builds_its_own(
+        self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("conductor.build.ROUND_SIZE", 2)
+        specs = [cloud.accept() for _ in range(4)]
+        for spec in specs[:2]:
+            conductor.builder.build_rung([spec.batch_id])
+        assert set(cloud.requests()) == {uuid for spec in specs[2:] for uuid in cloud.uuids(spec)}
+
     def test_each_stands_or_falls_by_itself(self, cloud: World, conductor: Conductor) -> None:
         good, full, late = cloud.accept(2), cloud.accept(size=fleet.flavor(vcpus=999)), cloud.accept(timeout=-1.0)
         conductor.build(good, full, late)
