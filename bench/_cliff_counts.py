@@ -154,7 +154,7 @@ def groups() -> Iterator[Count]:
 
         yield Count(f"one more member of {MEMBERS}, {policy.value}", usual(fleet, driver, one_more), 0.3)
         index = _CountingIndex(fleet.table.rows_of)
-        fleet.table.named_rows = NamedRows(index)
+        fleet.table.named_rows = NamedRows(index, fleet.table.hosts)
         for _ in range(2):
             index.asked = 0
             decide(fleet, driver, *one_more())

@@ -38,7 +38,7 @@ from objects import stored
 from objects.context import RequestContext
 from objects.decision import Decision
 from objects.group import GroupPolicy, ServerGroup
-from objects.inventory import Slot, Standing
+from objects.inventory import GroupSlots, Slot, Standing
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
@@ -129,18 +129,24 @@ def members_on(group: ServerGroup, hosts: Sequence[str]) -> list[Slot]:
     return [Slot(group_uuid=group.uuid, instance_uuid=str(uuid.uuid4()), host=host) for host in hosts]
 
 
+def groups_of(asked: RequestSpec, slots: Sequence[Slot]) -> list[GroupSlots]:
+    """The slots of the request's group as a transaction reads them."""
+    placed = "\n".join(slot.host for slot in slots)
+    return [GroupSlots(group_uuid=asked.group.uuid, placed=placed)] if asked.group is not None else []
+
+
 def decide(
     fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Sequence[Slot]
 ) -> tuple[float, float, Decision | None]:
     """One decision and its claim; its seconds, and those of the processor, without those of the ledger."""
     uuids = tuple(asked.fences)
-    standings = [Standing(needed=uuids)]
+    standings, groups = [Standing(needed=uuids)], groups_of(asked, slots)
     began, cpu = time.perf_counter(), time.thread_time()
     job = Job(CONTEXT, asked, uuids)
     mono = time.monotonic()
     moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
     attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
-    wanted = attempt.begin([], standings, slots)
+    wanted = attempt.begin([], standings, groups)
     attempt.confirm([fleet.ledger[key] for key in wanted])
     [placements], _ = attempt.finish()
     took, used = time.perf_counter() - began, time.thread_time() - cpu

@@ -49,6 +49,20 @@ class Slot(Object, frozen=True, kw_only=True):
     fault_domain: str | None = None
 
 
+class GroupSlots(Object, frozen=True, kw_only=True):
+    """The slots of one server group, as placements need them: a group may have thousands.
+
+    ``slots``: some of them, with their instances. Of all others only the hosts are known: ``placed`` of members, ``held`` of
+    alternates, a line for each slot. ``in_domains``: fault domain and host of each of these others that is in one.
+    """
+
+    group_uuid: str
+    slots: tuple[Slot, ...] = ()
+    placed: str = ""
+    held: str = ""
+    in_domains: tuple[tuple[str, str], ...] = ()
+
+
 class Placement(Object, frozen=True, kw_only=True):
     """One instance on one inventory, with the selections to return for it.
 

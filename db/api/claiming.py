@@ -33,7 +33,7 @@ from objects import numa, stored
 from objects.base import Object
 from objects.decision import Decision
 from objects.group import ServerGroup
-from objects.inventory import Inventory, Placement, Slot, Standing
+from objects.inventory import GroupSlots, Inventory, Placement, Slot, Standing
 from objects.selection import Selection
 
 REPAIR_ROUNDS = 3
@@ -62,6 +62,7 @@ class Ask(Object, frozen=True, kw_only=True):
     ``vcpus``, ``memory_mb`` (MiB), ``disk_gb`` (GiB), ``resources``: what each instance takes of its host.
     ``fault_domain``: of the group.
     ``excluded_cells``, ``excluded_hosts``: where an old claim is replaced instead of adopted.
+    ``moves``: the instance is the twin of a server that moves.
     """
 
     fences: dict[str, int]
@@ -73,6 +74,7 @@ class Ask(Object, frozen=True, kw_only=True):
     fault_domain: str | None = None
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
+    moves: bool = False
 
     def usage_on(self, numa_nodes: Sequence[int]) -> UsageChange:
         """The usage of an instance that is tied to these NUMA nodes of its host."""
@@ -90,8 +92,11 @@ class Planner(Protocol):
     def log_position(self) -> tuple[Mapping[int, int], int]:
         """The arguments of ``inventories.changed_since``."""
 
-    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
-        """Plan, and return the ids of the inventories chosen. ``standings`` are in the order of the asks."""
+    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
+        """Plan, and return the ids of the inventories chosen. ``standings`` are in the order of the asks.
+
+        ``groups``: the slots of all groups of the asks.
+        """
 
     def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
         """Check the plan on rows that were just locked. Return the ids of inventories wanted instead; empty: the plan stands."""
@@ -123,10 +128,8 @@ def claim(
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
-    grouped = [(ask.group, ask.fault_domain) for ask in asks if ask.group is not None]
-    domains = [group for group, domain in grouped if domain is not None]
-    slots = group_slots.lock_and_read(tx, [group for group, _ in grouped], domains)
-    wanted = planner.begin(log.rows, standings, slots)
+    groups = group_slots.lock_and_read(tx, _new_members(asks, standings))
+    wanted = planner.begin(log.rows, standings, groups)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
     # Nothing locks the epochs. The transaction that disables a cell also changes its hosts' rows, as a newer writer. So a claim
     # that read the epochs earlier either locks these rows first, or finds them changed and reads the epochs again.
@@ -147,13 +150,21 @@ def rehearse(tx: ApiTransaction, asks: Sequence[Ask], planner: Planner, known: M
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
-    slots = group_slots.read(tx, [ask.group for ask in asks if ask.group is not None])
-    wanted = planner.begin(log.rows, [Standing(needed=tuple(ask.fences)) for ask in asks], slots)
+    standings = [Standing(needed=tuple(ask.fences)) for ask in asks]
+    wanted = planner.begin(log.rows, standings, group_slots.read_to_place(tx, _new_members(asks, standings)))
     for _ in range(1 + REPAIR_ROUNDS):
         if not wanted:
             break
         wanted = planner.confirm(inventories.read(tx, wanted))
     planner.finish()
+
+
+def _new_members(asks: Sequence[Ask], standings: Sequence[Standing]) -> list[group_slots.NewMembers]:
+    return [
+        group_slots.NewMembers(group=ask.group, fault_domain=ask.fault_domain, instances=standing.needed, moves=ask.moves)
+        for ask, standing in zip(asks, standings, strict=True)
+        if ask.group is not None
+    ]
 
 
 def _is_outdated(now: Mapping[str, int], known: Mapping[str, int]) -> bool:

@@ -25,6 +25,7 @@ class Adapter(HostByHostFilter):
     """Calls ``host_passes`` for each host that the filters before it have left."""
 
     reason = "refused by a filter of this site"
+    per_host = True
 
     def __init__(self, settings: SchedulerSettings, name: str, adapted: HostPasses) -> None:
         super().__init__(settings)

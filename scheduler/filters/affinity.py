@@ -23,6 +23,7 @@ class ServerGroupAffinityFilter(Filter):
     reason = "not where the server group is"
     guards_host = True
     reads = ("group",)
+    per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
@@ -49,6 +50,7 @@ class ServerGroupAntiAffinityFilter(Filter):
     reason = "too many members of the server group there already"
     guards_host = True
     reads = ("group",)
+    per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
@@ -73,6 +75,7 @@ class ServerGroupRackFilter(Filter):
     on_demand = True
     applies_when = ("group",)
     reads = ("group", "scheduler_hints")
+    per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.spec.keeps_to_racks:

@@ -76,6 +76,7 @@ class IgnoreHosts(Filter):
     guards_host = True
     on_demand = True
     applies_when = ("ignore_hosts",)
+    per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
@@ -112,6 +113,7 @@ class ExcludedHosts(Filter):
     guards_host = True
     on_demand = True
     applies_when = ("excluded_hosts",)
+    per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None

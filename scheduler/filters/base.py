@@ -34,6 +34,9 @@ class Filter(abc.ABC):
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again. It may also name fields
     of OPTIONAL, and ``cells``: the cells that are closed to the request. With them no answers are kept, unless it ``says_rows``.
     ``says_rows``: its own class has ``named``, which answers in place of ``passes`` where answers of all hosts are kept.
+    ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the answer for no other
+    host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass has to
+    say it again.
 
     ``reads`` and ``applies_when`` together tell which changes of a refused request may alter the answers.
     """
@@ -44,6 +47,7 @@ class Filter(abc.ABC):
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
     says_rows: ClassVar[bool] = False
+    per_host: ClassVar[bool] = False
     host_by_host: ClassVar[bool] = False
 
     name: str
@@ -54,6 +58,7 @@ class Filter(abc.ABC):
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
         cls.says_rows = "named" in vars(cls)
+        cls.per_host = vars(cls).get("per_host", False)
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings

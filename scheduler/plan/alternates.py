@@ -82,8 +82,12 @@ class Alternates:
                 answer[uuid].append(other)
                 host = self._table.hosts[other]
                 self._request.members.hold(host)
-                if self._request.members.count(host) >= group.max_server_per_host:
+                if len(members) > 1 and self._count(other) >= group.max_server_per_host:
                     full.add(host)
+
+    def _count(self, row: int) -> int:
+        """Members and held slots of the group on the host of the row."""
+        return self._request.members.of_rows(self._table.named_rows, np.array([row], np.int64), with_held=True).item(0)
 
     def _first_open(self, ranked: Sequence[int], first: int, full: Container[str], own: Container[str]) -> int | None:
         """The first row from position ``first`` on that is on none of these hosts."""
@@ -98,17 +102,25 @@ class Alternates:
 
         The only host of a batch of one is no alternate.
         """
-        if self._request.group is not None or self._driver.cell_wide:  # placing an instance changes the scores of other rows
-            stale = [row for rows in candidates for row in rows.tolist()]
-        else:
-            changed = self._table.changed_since(self._found.changes)
-            if changed == {own}:
-                return {}
-            stale = [row for rows in candidates for row in rows.tolist() if row in changed and row != own]
+        changed = self._changed()
+        if changed == {own}:
+            return {}
+        stale = [row for rows in candidates for row in rows.tolist() if row in changed and row != own]
         if not stale:
             return {}
         scores = engine.score(self._table, self._driver, self._request, self._found.parts, np.array(stale, np.int64))
         return dict(zip(stale, scores.tolist(), strict=True))
+
+    def _changed(self) -> Container[int]:
+        """The rows of which the scores may have changed since the survey."""
+        table, request = self._table, self._request
+        if self._driver.cell_wide or not (request.group is None or self._driver.chain(request).per_host):
+            return range(table.size)  # placing an instance changes the scores of other rows
+        changed = table.changed_since(self._found.changes)
+        if request.group is None or isinstance(changed, range):
+            return changed
+        hosts = request.members.taken_hosts  # other batches of the group may hold some
+        return changed.union(*(table.rows_of.get(host, ()) for host in hosts))
 
     def _ranked(self, rows: Ints, scores: Floats, now: Mapping[int, float]) -> list[int]:
         """The rows that still fit: those as good as the best, rotated by the seed, then the others by score."""

@@ -25,6 +25,8 @@ class Chain(NamedTuple):
 
     ``shared``: the positions in ``at_once`` of filters whose answers are the same for all requests that ``reads`` says are alike.
     ``own``: those of the others.
+
+    ``per_host``: placing a member of a group changes the answers for its own host alone, where alternates are chosen.
     """
 
     at_once: tuple[Filter, ...]
@@ -36,6 +38,7 @@ class Chain(NamedTuple):
     shared_weighers: tuple[Weigher, ...]
     own: tuple[int, ...]
     own_weighers: tuple[Weigher, ...]
+    per_host: bool
 
     @classmethod
     def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], given: Set[str]) -> Chain:
@@ -57,8 +60,13 @@ class Chain(NamedTuple):
             weighers_shared,
             tuple(position for position, one in enumerate(at_once) if one.says_rows),
             tuple(one for one in weighers if one.says_rows),
+            all(map(_is_per_host, filters)) and all(map(_is_per_host, weighers)),
         )
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         return self.at_once + self.singly
+
+
+def _is_per_host(one: Filter | Weigher) -> bool:
+    return one.per_host or (one.reads is not None and "group" not in one.reads)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from objects import numa
 from objects.decision import Decision
-from objects.inventory import Inventory, Placement, Slot, Standing
+from objects.inventory import GroupSlots, Inventory, Placement, Standing
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
@@ -50,7 +49,7 @@ class ClaimPlanner:
         self._jobs = jobs
         self._moment = moment
         self._requests: list[Request] = []
-        self._slots: Sequence[Slot] = ()
+        self._groups: Mapping[str, GroupSlots] = {}
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._asked: set[int] = set()
@@ -63,14 +62,15 @@ class ClaimPlanner:
     def log_position(self) -> tuple[Mapping[int, int], int]:
         return self._cursor.position()
 
-    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
+    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
         with self._table.lock:
             if changes:
                 self._meet(changes)
                 self._learn(changes)
                 self._cursor.advance(changes)
             ledger = self._cursor.latest(WRITERS_SHOWN)
-            self._slots, self._locked, self._complete = slots, set(), False
+            self._groups = {group.group_uuid: group for group in groups}
+            self._locked, self._complete = set(), False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
                 job.ledger = ledger
@@ -142,26 +142,18 @@ class ClaimPlanner:
 
     def _open(self) -> None:
         """Make the requests anew, with the group members that the database has. Jobs of one group share one ``Members``."""
-        slots = self._slots_by_group()
         members: dict[str, Members] = {}
         self._requests = []
         for job in self._jobs:
             request = job.request(self._table, self._moment)
             if job.spec.group is not None:
-                group = job.spec.group.uuid
-                shared = members.setdefault(group, Members(slots[group]))
-                request.members = shared.without(job.own(slots[group]))
-                request.companions = job.companions(slots[group])
+                uuid = job.spec.group.uuid
+                group = self._groups.get(uuid) or GroupSlots(group_uuid=uuid)
+                shared = members.get(uuid) or members.setdefault(uuid, Members(group.slots, group))
+                own = job.own(group.slots)
+                request.members = shared.without(own) if own else shared
+                request.companions = job.companions(group.slots)
             self._requests.append(request)
-
-    def _slots_by_group(self) -> Mapping[str, Sequence[Slot]]:
-        groups = {job.spec.group.uuid for job in self._jobs if job.spec.group is not None}
-        if len(groups) == 1:  # a group may have thousands
-            return dict.fromkeys(groups, self._slots)
-        slots: defaultdict[str, list[Slot]] = defaultdict(list)
-        for slot in self._slots:
-            slots[slot.group_uuid].append(slot)
-        return slots
 
     def _open_jobs(self) -> list[tuple[Job, Request]]:
         pairs = zip(self._jobs, self._requests, strict=True)

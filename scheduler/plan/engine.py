@@ -137,15 +137,14 @@ class PlanningStep:
 
     def __init__(self, table: HostTable, request: Request) -> None:
         self._table, self._request, self._mark = table, request, table.mark
-        self._members = request.members.copy() if request.group is not None else None
+        self._members_mark = request.members.mark
         self._in_cells = dict(request.in_cells)
 
     def undo(self) -> None:
         """Undo everything that was taken since the step began."""
         self._table.give_back(self._mark)
         self._request.in_cells = dict(self._in_cells)
-        if self._members is not None:
-            self._request.members.restore(self._members)
+        self._request.members.give_back(self._members_mark)
 
 
 class _Front:

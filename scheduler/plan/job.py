@@ -170,6 +170,7 @@ class Job:
             fault_domain=self.spec.fault_domain,
             excluded_cells=self.spec.excluded_cells,
             excluded_hosts=self.spec.excluded_hosts,
+            moves=self.spec.move is not None,
         )
 
     def request(self, table: HostTable, moment: PlanContext) -> Request:

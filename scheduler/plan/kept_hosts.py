@@ -172,8 +172,10 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
                 each = part.weigher.multipliers(hosts)
                 multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
     if request.group is not None:
-        names = [table.hosts[row] for row in rows]
-        placed, all_of_them = (request.members.of_hosts(names, with_held=with_held) for with_held in (False, True))
+        some = np.array(rows, np.int64)
+        placed, all_of_them = (
+            request.members.of_rows(table.named_rows, some, with_held=with_held).tolist() for with_held in (False, True)
+        )
         members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
     return KeptHosts(
         rows=rows,

@@ -332,7 +332,8 @@ class KeptRows:
             if raw is None:
                 continue
             part = scale(one, np.append(raw, 0.0) if others else raw, one.multiplier, None)
-            parts.append(replace(part, raw=_NO_SCORES))
+            part.raw = _NO_SCORES
+            parts.append(part)
             scores = part.added(scores, hosts, raw)
             gain = part.added(np.full(1, gain), hosts, np.zeros(1)).item(0)
         return KeptSurvey(self, chain, request, seed, apart._replace(scores=scores, others=gain, parts=tuple(parts)))
@@ -446,7 +447,7 @@ def _among(rows: Ints, some: Ints) -> Mask:
         return np.ones(rows.size, np.bool_)
     if not some.size:
         return np.zeros(rows.size, np.bool_)
-    found: Mask = some[np.minimum(np.searchsorted(some, rows), some.size - 1)] == rows
+    found: Mask = some[np.minimum(some.searchsorted(rows), some.size - 1)] == rows
     return found
 
 
@@ -520,6 +521,9 @@ class KeptSurvey(Survey):
                 break
             looked_at *= 4
         rows, found = rows[others], found[others]
+        if rows.size >= count and own.size:
+            near = scores >= found[count - 1] - TIE_NOISE  # none of the other own rows can be among so many best
+            own, scores = own[near], scores[near]
         if not own.size:
             return rows[:count], found[:count]
         rows, found = np.concatenate((rows, own)), np.concatenate((found, self._own(own, scores)))
@@ -536,7 +540,7 @@ class KeptSurvey(Survey):
         scores = self._rows.exact(rows, self._seed, apart.others)
         own = _among(rows, apart.rows)
         if own.any():
-            scores[own] = self._own(rows[own], apart.scores[np.searchsorted(apart.passing, rows[own])])
+            scores[own] = self._own(rows[own], apart.scores[apart.passing.searchsorted(rows[own])])
         return scores
 
     def raws(self, rows: list[int]) -> dict[str, list[float]]:

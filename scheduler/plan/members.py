@@ -3,22 +3,132 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from objects.inventory import Slot
+from objects.inventory import GroupSlots, Slot
 from scheduler.table.arrays import Ints
-from scheduler.table.named_rows import NamedRows, lowered
+from scheduler.table.named_rows import NamedRows
+
+Key = TypeVar("Key", bound=Hashable)
+
+FEW_ROWS = 64
+"""Up to so many rows, what plans have added is looked up host by host."""
+
+
+class _Rows(NamedTuple):
+    """The rows of hosts with members, in order, and how many these have."""
+
+    rows: Ints
+    counts: Ints
+
+    def of(self, rows: Ints) -> Ints:
+        """How many members each of ``rows`` has."""
+        if not self.rows.size:
+            return np.zeros(rows.size, np.int64)
+        nearest = np.minimum(self.rows.searchsorted(rows), self.rows.size - 1)
+        return np.where(self.rows[nearest] == rows, self.counts[nearest], 0)
+
+
+class _Slots:
+    """The slots that a group has in the database. Nothing of it changes; a large group is told by texts of names."""
+
+    def __init__(self, slots: Collection[Slot], others: GroupSlots) -> None:
+        self._placed = _counted([slot.host.lower() for slot in slots if not slot.held])
+        self._held = _counted([slot.host.lower() for slot in slots if slot.held])
+        self._others = others
+        self._by_host: dict[bool, dict[str, int]] = {}
+        self._by_row: dict[bool, _Rows] = {}
+
+    def by_host(self, *, with_held: bool) -> dict[str, int]:
+        """Slots by host, in lower case."""
+        with_held = with_held and self.any_held
+        found = self._by_host.get(with_held)
+        if found is None:
+            found = _sum(self._placed, _counted(_lines(self._others.placed)))
+            if with_held:
+                found = _sum(_sum(found, self._held), _counted(_lines(self._others.held)))
+            self._by_host[with_held] = found
+        return found
+
+    @property
+    def any_held(self) -> bool:
+        return bool(self._held or self._others.held)
+
+    def by_row(self, named: NamedRows, *, with_held: bool) -> _Rows:
+        """The same by row, for the time of one plan: the hosts of rows do not change meanwhile."""
+        with_held = with_held and self.any_held
+        found = self._by_row.get(with_held)
+        if found is None:
+            found = self._by_row[with_held] = self._of_texts(named, with_held=with_held) or rows_of(
+                named, self.by_host(with_held=with_held)
+            )
+        return found
+
+    def _of_texts(self, named: NamedRows, *, with_held: bool) -> _Rows | None:
+        """None if not all slots are told by texts, or the hosts have several rows."""
+        if self._placed or self._held:
+            return None
+        uuid, others = self._others.group_uuid, self._others
+        placed = named.of_text((uuid, False), others.placed)
+        held = named.of_text((uuid, True), others.held) if with_held else _NO_ROWS
+        if placed is None or held is None:
+            return None
+        rows: Ints = np.concatenate((placed, held))
+        rows.sort()
+        rows = rows[rows.searchsorted(0) :]  # without hosts that the table does not know
+        if rows.size > 1 and (rows[1:] == rows[:-1]).any():
+            return _Rows(*np.unique(rows, return_counts=True))
+        return _Rows(rows, np.ones(rows.size, np.int64))
+
+
+_NO_ROWS: Ints = np.zeros(0, np.int64)
+
+
+class _Taken(NamedTuple):
+    """A member that a plan has added, or a slot that it holds."""
+
+    host: str
+    held: bool
+    fault_domain: str | None
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What the views of one group share. ``taken``: what plans have added, the latest last; ``version`` rises with every change.
+
+    ``placed``: what they have added, by host; ``both``: with what they hold. ``in_domains``: by fault domain and host.
+    """
+
+    slots: _Slots
+    in_domains: dict[tuple[str, str], int]
+    placed: dict[str, int] = field(default_factory=dict)
+    both: dict[str, int] = field(default_factory=dict)
+    taken: list[_Taken] = field(default_factory=list)
+    version: int = 0
+
+    def change(self, taken: _Taken, by: int) -> None:
+        self.version += 1
+        _add(self.both, taken.host, by)
+        if not taken.held:
+            _add(self.placed, taken.host, by)
+        if taken.fault_domain is not None:
+            _add(self.in_domains, (taken.fault_domain, taken.host), by)
+
+    def added(self, *, with_held: bool) -> dict[str, int]:
+        """By host."""
+        return self.both if with_held else self.placed
 
 
 @dataclass(slots=True)
 class _Column:
-    """``counts`` by row, as they are after so many ``changes``."""
+    """``counts`` by row, as of a ``version`` of the counts."""
 
     counts: Ints
-    changes: int
+    version: int
     with_held: bool
     named: NamedRows
 
@@ -29,142 +139,183 @@ class Members:
     ``moving``: how many of them have two places, or are about to have none.
     """
 
-    def __init__(self, slots: Collection[Slot] = ()) -> None:
-        held = [slot for slot in slots if slot.held]
-        placed = [slot for slot in slots if not slot.held] if held else slots
-        self._placed, self._held = _counted(placed), _counted(held)
-        self._in_domains = Counter((slot.fault_domain, slot.host.lower()) for slot in slots if slot.fault_domain is not None)
-        self._own_placed: Counter[str] = Counter()
-        self._own_held: Counter[str] = Counter()
-        self._own_in_domains: Counter[tuple[str, str]] = Counter()
+    def __init__(self, slots: Collection[Slot] = (), others: GroupSlots = GroupSlots(group_uuid="")) -> None:  # noqa: B008 - frozen
+        """``others``: slots besides these, of which only the hosts are known. Its own ``slots`` do not count."""
+        in_domains = [(slot.fault_domain, slot.host.lower()) for slot in slots if slot.fault_domain is not None]
+        in_domains += [(fault_domain, host.lower()) for fault_domain, host in others.in_domains]
+        self._shared = _Counts(_Slots(slots, others), _counted(in_domains))
+        self._own: tuple[Slot, ...] = ()
+        self._own_counts: dict[bool, dict[str, int]] = {}
         self.moving = len([slot for slot in slots if slot.moving])
-        self._changes = [0]  # how often members were added; shared with the views
         self._column: _Column | None = None
+        self._found: tuple[int, bool, _Rows] | None = None
 
-    def without(self, own: Iterable[Slot]) -> Members:
+    def without(self, own: Collection[Slot]) -> Members:
         """A view of the same members that does not count the slots ``own``. They must be among them.
 
         The view shares its counts with the original: what is added to one is seen in the other.
         """
         view = Members()
-        view._placed, view._held, view._changes, view.moving = self._placed, self._held, self._changes, self.moving
-        view._in_domains = self._in_domains
-        for slot in own:
-            if slot.fault_domain is not None:
-                view._own_in_domains[slot.fault_domain, slot.host.lower()] += 1
-            (view._own_held if slot.held else view._own_placed)[slot.host.lower()] += 1
-            view.moving -= slot.moving
+        view._shared, view._own = self._shared, tuple(own)
+        view.moving = self.moving - len([slot for slot in own if slot.moving])
         return view
 
     def copy(self) -> Members:
-        """An independent copy of the counts."""
-        other = Members()
-        other._placed, other._held, other._in_domains = self._placed.copy(), self._held.copy(), self._in_domains.copy()
-        other._own_placed, other._own_held, other.moving = self._own_placed, self._own_held, self.moving
-        other._own_in_domains = self._own_in_domains
+        """An independent copy of the counts, which gives nothing back that was taken before."""
+        other, shared = Members(), self._shared
+        other._shared = _Counts(shared.slots, shared.in_domains.copy(), shared.placed.copy(), shared.both.copy())
+        other._own, other.moving = self._own, self.moving
         return other
 
-    def restore(self, other: Members) -> None:
-        """Set the counts back to ``other``, a copy made before. This also changes the views that share these counts."""
-        self._changes[0] += 1
-        self._placed.clear()
-        self._placed.update(other._placed)
-        self._held.clear()
-        self._held.update(other._held)
-        self._in_domains.clear()
-        self._in_domains.update(other._in_domains)
+    @property
+    def mark(self) -> int:
+        """A point to ``give_back`` to."""
+        return len(self._shared.taken)
+
+    def give_back(self, mark: int) -> None:
+        """Undo all that was added since then, by views that share these counts, too."""
+        while len(self._shared.taken) > mark:
+            self._change(self._shared.taken.pop(), -1)
+
+    @property
+    def taken_hosts(self) -> set[str]:
+        """The hosts, in lower case, where plans have added members or hold slots."""
+        return {each.host for each in self._shared.taken}
 
     def counts(self, *, with_held: bool) -> dict[str, int]:
         """Members per host name in lower case; hosts without members are absent."""
-        counts = dict(self._placed - self._own_placed) if self._own_placed else dict(self._placed)
-        if with_held:
-            for host, count in (self._held - self._own_held).items():
-                counts[host] = counts.get(host, 0) + count
-        return counts
+        return _sum(self._before(with_held=with_held), self._shared.added(with_held=with_held)).copy()
 
-    def count(self, host: str) -> int:
-        """Members and held slots on one host."""
-        return self.of_hosts((host,), with_held=True)[0]
-
-    def of_hosts(self, hosts: Iterable[str], *, with_held: bool) -> list[int]:
-        """How many members each of these hosts has."""
-        names = list(map(str.lower, hosts))
-        counts = _less(self._placed, self._own_placed, names)
-        if not (with_held and self._held):
-            return counts
-        return list(map(int.__add__, counts, _less(self._held, self._own_held, names)))
+    def _before(self, *, with_held: bool) -> dict[str, int]:
+        """Members per host but for those that plans have added."""
+        if not self._own:
+            return self._shared.slots.by_host(with_held=with_held)
+        if with_held not in self._own_counts:
+            own = [slot.host.lower() for slot in self._own if with_held or not slot.held]
+            self._own_counts[with_held] = _less(self._shared.slots.by_host(with_held=with_held), own)
+        return self._own_counts[with_held]
 
     def rows(self, named: NamedRows, least: int, *, with_held: bool) -> Ints:
         """The rows, in order, of the hosts with at least so many members."""
-        counts: Mapping[str, int] = self.counts(with_held=with_held)
-        hosts: Collection[str] = counts if least == 1 else [host for host, count in counts.items() if count >= least]
-        found, _ = named.of(hosts)
-        found.sort()
-        return found
+        found = self._all_rows(named, with_held=with_held)
+        return found.rows if least <= 1 else found.rows[found.counts >= least]
 
     def of_rows(self, named: NamedRows, rows: Ints, *, with_held: bool) -> Ints:
         """How many members the host of each of these rows has."""
-        theirs, counts = self._placed_rows(named, with_held=with_held)
-        if not theirs.size:
-            return np.zeros(rows.size, np.int64)
-        order = theirs.argsort()
-        nearest = order[np.minimum(np.searchsorted(theirs, rows, sorter=order), theirs.size - 1)]
-        return np.where(theirs[nearest] == rows, counts[nearest], 0)
+        added = self._shared.added(with_held=with_held)
+        if not added or rows.size > FEW_ROWS:
+            return self._all_rows(named, with_held=with_held).of(rows)
+        more = [added.get(named.hosts[row].lower(), 0) for row in rows.tolist()]
+        return self._rows_before(named, with_held=with_held).of(rows) + more
 
     def by_row(self, named: NamedRows, size: int, *, with_held: bool) -> Ints:
         """The same for each of ``size`` rows. Not to be written to."""
-        column = self._column
-        if column is None or (column.changes, column.counts.size, column.with_held) != (self._changes[0], size, with_held):
-            rows, counts = self._placed_rows(named, with_held=with_held)
+        column, version = self._column, self._shared.version
+        if column is None or (column.version, column.counts.size, column.with_held) != (version, size, with_held):
+            found = self._all_rows(named, with_held=with_held)
             by_row = np.zeros(size, dtype=np.int64)
-            by_row[rows] = counts
-            self._column = column = _Column(by_row, self._changes[0], with_held, named)
+            by_row[found.rows] = found.counts
+            self._column = column = _Column(by_row, version, with_held, named)
         return column.counts
 
-    def _placed_rows(self, named: NamedRows, *, with_held: bool) -> tuple[Ints, Ints]:
-        """The rows of all hosts with members, and how many these have."""
-        counts = self.counts(with_held=with_held)
-        rows, positions = named.of(counts)
-        return rows, np.fromiter(counts.values(), np.int64, len(counts))[positions]
+    def _rows_before(self, named: NamedRows, *, with_held: bool) -> _Rows:
+        """The rows of members but for those that plans have added."""
+        if not self._own:
+            return self._shared.slots.by_row(named, with_held=with_held)
+        return rows_of(named, self._before(with_held=with_held))
 
-    def _one_more(self, host: str, *, held: bool) -> None:
-        (self._held if held else self._placed)[host] += 1
-        column, known = self._column, self._changes[0]
-        self._changes[0] += 1
-        if column is not None and column.changes == known and (column.with_held or not held):
-            column.counts[column.named.of((host,))[0]] += 1
-            column.changes += 1
+    def _all_rows(self, named: NamedRows, *, with_held: bool) -> _Rows:
+        """The rows of all members. They are asked for several times before one is added."""
+        version = self._shared.version
+        if self._found is None or self._found[:2] != (version, with_held):
+            found, added = self._rows_before(named, with_held=with_held), self._shared.added(with_held=with_held)
+            if added:
+                more = rows_of(named, added)
+                rows, places = np.unique(np.concatenate((found.rows, more.rows)), return_inverse=True)
+                counts = np.bincount(places, np.concatenate((found.counts, more.counts)), rows.size)
+                found = _Rows(rows, counts.astype(np.int64))
+            self._found = version, with_held, found
+        return self._found[2]
+
+    def _change(self, taken: _Taken, by: int) -> None:
+        column, known = self._column, self._shared.version
+        self._shared.change(taken, by)
+        if column is not None and column.version == known and (column.with_held or not taken.held):
+            column.counts[column.named.of((taken.host,))[0]] += by
+            column.version = self._shared.version
 
     def of_other_domains(self, fault_domain: str) -> set[str]:
         """The hosts, in lower case, of members of other fault domains. Members of none are of no other."""
-        return {host for (domain, host), count in (self._in_domains - self._own_in_domains).items() if domain != fault_domain}
+        own = [(slot.fault_domain, slot.host.lower()) for slot in self._own if slot.fault_domain is not None]
+        left = _less(self._shared.in_domains, own) if own else self._shared.in_domains
+        return {host for domain, host in left if domain != fault_domain}
 
     def add(self, host: str, fault_domain: str | None = None) -> None:
-        self._one_more(host.lower(), held=False)
-        if fault_domain is not None:
-            self._in_domains[fault_domain, host.lower()] += 1
+        self._take(_Taken(host.lower(), held=False, fault_domain=fault_domain))
 
     def hold(self, host: str) -> None:
         """Count a slot that is held on the host, because the host is an alternate of a member."""
-        self._one_more(host.lower(), held=True)
+        self._take(_Taken(host.lower(), held=True, fault_domain=None))
+
+    def _take(self, taken: _Taken) -> None:
+        self._shared.taken.append(taken)
+        self._change(taken, 1)
 
     @property
     def any_held(self) -> bool:
-        return bool(self._held - self._own_held)
+        """Whether slots are held, its own aside."""
+        return self._held_beside(self._own) or self._shared.both != self._shared.placed
+
+    def _held_beside(self, own: Collection[Slot]) -> bool:
+        slots = self._shared.slots
+        if not (own and slots.any_held):
+            return slots.any_held
+        return self._before(with_held=True) != self._before(with_held=False)
 
 
-def _counted(slots: Collection[Slot]) -> Counter[str]:
-    """Slots by host."""
-    hosts = lowered([slot.host for slot in slots])
-    once = dict.fromkeys(hosts, 1)
-    return Counter(once if len(once) == len(hosts) else hosts)  # counting takes three times as long
+def rows_of(named: NamedRows, counts: Mapping[str, int]) -> _Rows:
+    """The rows of these hosts."""
+    rows, positions = named.of(counts)
+    order = rows.argsort()
+    return _Rows(rows[order], np.fromiter(counts.values(), np.int64, len(counts))[positions[order]])
 
 
-def _less(counts: Mapping[str, int], own: Mapping[str, int], names: Sequence[str]) -> list[int]:
-    """The counts of these hosts, without ``own`` ones."""
-    if not own:
-        return [counts.get(name, 0) for name in names]
-    return [max(counts.get(name, 0) - own.get(name, 0), 0) for name in names]
+def _lines(text: str) -> list[str]:
+    """The names in a text of GroupSlots, in lower case."""
+    return text.lower().split("\n") if text else []
+
+
+def _add(counts: dict[Key, int], key: Key, by: int) -> None:
+    """Count so many more, and forget what is not there any more."""
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
+
+
+def _counted(keys: Sequence[Key]) -> dict[Key, int]:
+    """How often each of them is there."""
+    once = dict.fromkeys(keys, 1)
+    return once if len(once) == len(keys) else dict(Counter(keys))  # counting takes three times as long
+
+
+def _sum(counts: dict[str, int], others: dict[str, int]) -> dict[str, int]:
+    """Both together; one of them itself if the other is empty."""
+    if not (counts and others):
+        return counts or others
+    found = counts.copy()
+    for key, count in others.items():
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def _less(counts: dict[Key, int], some: Iterable[Key]) -> dict[Key, int]:
+    """Without these."""
+    found = counts.copy()
+    for key in some:
+        _add(found, key, -1)
+    return found
 
 
 NOBODY = Members()

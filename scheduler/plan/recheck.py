@@ -37,12 +37,10 @@ def refusing_hosts(
     for _, inventory, host in claimed:
         if host in refusing:
             continue
-        row, before = table.find_inventory(inventory), request.members
+        row, before = table.find_inventory(inventory), request.members.mark
         if request.members is not NOBODY:
-            before = request.members.copy()
             request.members.add(host, job.spec.fault_domain)
         if row is None or not engine.fits(driver, table, request, np.array([row]), -1)[0]:
             refusing[host] = None
-            if request.members is not NOBODY:
-                request.members.restore(before)
+            request.members.give_back(before)
     return tuple(refusing)

@@ -49,7 +49,7 @@ class Refusals:
 
     def _could(self, job: Job, request: Request, step: engine.PlanningStep) -> bool:
         """Whether all instances would find hosts under the assumptions set in ``request``. Restores what the job has taken."""
-        mark, members, missing = self._table.mark, request.members.copy(), len(job.standing.needed) - len(job.rows)
+        mark, members, missing = self._table.mark, request.members.mark, len(job.standing.needed) - len(job.rows)
         if job.together:  # another host might have room for all of them
             step.undo()
             missing = len(job.standing.needed)
@@ -61,7 +61,7 @@ class Refusals:
                 engine.take(self._table, request, row)
         else:
             self._table.give_back(mark)
-            request.members.restore(members)
+            request.members.give_back(members)
         return len(chosen) == missing
 
     def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ class Columns:
     def changes(self) -> int:
         return self._changed.count
 
-    def changed_since(self, changes: int) -> Container[int]:
+    def changed_since(self, changes: int) -> set[int] | range:
         """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
         count = self.changes - changes
         if count > CHANGES_KEPT:

@@ -129,7 +129,7 @@ class HostTable(TentativeClaims):
         self.cells, self.zones = self._topology.cells, self._topology.zones
         self.cell_number, self.zone_number = self._topology.cell_number, self._topology.zone_number
         self.rows_of: dict[str, tuple[int, ...]] = {}  # by names in lower case
-        self.named_rows = NamedRows(self.rows_of)
+        self.named_rows = NamedRows(self.rows_of, self.hosts)
         self.facets = DictionaryColumns()
         self.name_conflicts = HostNameConflicts()
         self.rehomed: set[str] = set()

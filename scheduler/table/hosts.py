@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from objects.base import Object
+from scheduler.plan.members import FEW_ROWS
 from scheduler.plan.request import Request
 from scheduler.table.address import Network, is_mapped, span
 from scheduler.table.aggregation import RATIOS, Aggregates
@@ -20,10 +21,9 @@ from scheduler.table.numa import NodePart, NodeRoom, most, takes
 Kind = TypeVar("Kind", bound=np.generic)
 
 _HALF = (1 << 64) - 1
-FEW_ROWS = 64
-"""Up to so many rows, members are looked up host by host: faster than a column for the whole table."""
 SPARSE_ROWS = 16
-"""The same if more than so many times as many rows are in the table: the rows of members are searched then."""
+"""Members are searched for rows, instead of counted for all rows, where more than so many times as many are in the table, or rows
+are few."""
 
 
 class HostState(Object, frozen=True, kw_only=True):
@@ -331,11 +331,8 @@ class Hosts:
     def members(self) -> Ints:
         """How many members of the request's group each host has; slots held for retries count unless they are yielding."""
         with_held, members = not self.request.yielding, self.request.members
-        if self.rows is not None and self.rows.size <= FEW_ROWS:
-            names = [self.table.hosts[row] for row in self.rows.tolist()]
-            return np.array(members.of_hosts(names, with_held=with_held), np.int64) + self.more
         table = self.table
-        if self.rows is not None and self.rows.size * SPARSE_ROWS <= table.size:
+        if self.rows is not None and (self.rows.size <= FEW_ROWS or self.rows.size * SPARSE_ROWS <= table.size):
             return members.of_rows(table.named_rows, self.rows, with_held=with_held) + self.more
         return self._pick(members.by_row(table.named_rows, table.size, with_held=with_held)) + self.more
 

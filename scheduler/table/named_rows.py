@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import chain, repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +13,24 @@ from scheduler.table.arrays import Ints
 
 RECENT_NAMES = 16384
 """Names that are remembered at most."""
+RECENT_TEXTS = 256
+"""Texts of names that are remembered at most."""
 
 
 def lowered(names: Sequence[str]) -> Sequence[str]:
     """These names in lower case. Most are already, and to see that takes an eighth of the time."""
     return names if "".join(names).islower() else list(map(str.lower, names))
+
+
+_NO_ROWS: Ints = np.zeros(0, np.int64)
+_UNKNOWN = (-1,)
+
+
+class _Text(NamedTuple):
+    """Names in lower case, each with an end of line, and their rows."""
+
+    lines: str
+    rows: Ints
 
 
 class NamedRows:
@@ -25,9 +40,12 @@ class NamedRows:
     memory; the names that were asked for lately stay together in a small one.
     """
 
-    def __init__(self, index: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, index: Mapping[str, Sequence[int]], hosts: Sequence[str] = ()) -> None:
+        """``hosts``: the names of rows."""
         self._index = index
+        self.hosts = hosts
         self._recent: dict[str, int] = {}  # of hosts with one row
+        self._texts: OrderedDict[Hashable, _Text] = OrderedDict()  # the latest last
 
     def of(self, hosts: Collection[str]) -> tuple[Ints, Ints]:
         """The rows of these hosts, none for one that is unknown, and for each row the position of its host."""
@@ -44,6 +62,69 @@ class NamedRows:
         counts = np.fromiter(map(len, found), np.int64, len(found))
         return np.fromiter(chain.from_iterable(found), np.int64), np.repeat(np.arange(len(found)), counts)
 
+    def of_text(self, key: Hashable, text: str) -> Ints | None:
+        """The row of each host in a text of their names, a line each; -1 for one that is unknown. None if one has several rows.
+
+        ``key``: of what the text was another one before. Only names that have come since are looked up.
+        """
+        if not text:
+            return _NO_ROWS
+        lines = text.lower() + "\n"
+        before = self._texts.pop(key, None)
+        if before is None or before.lines != lines:
+            first, last = (0, 0) if before is None else _common_ends(before.lines, lines)
+            middle = self._rows_of_each(lines[first : len(lines) - last].split("\n")[:-1])
+            if middle is None:
+                return None
+            if before is not None:
+                start, end = lines.count("\n", 0, first), lines.count("\n", len(lines) - last)
+                middle = np.concatenate((before.rows[:start], middle, before.rows[before.rows.size - end :]))
+            before = _Text(lines, middle)
+        self._texts[key] = before
+        if len(self._texts) > RECENT_TEXTS:
+            self._texts.popitem(last=False)
+        return before.rows
+
+    def _rows_of_each(self, names: Sequence[str]) -> Ints | None:
+        rows = np.fromiter(map(self._recent.get, names, repeat(-1)), np.int64, len(names))
+        if rows.size and rows.item(rows.argmin()) < 0:
+            found = [self._index.get(name, _UNKNOWN) for name in names]
+            if any(len(each) > 1 for each in found):
+                return None
+            rows = np.array([each[0] for each in found], np.int64)
+        return rows
+
     def changed(self) -> None:
         """The index has changed."""
         self._recent.clear()
+        self._texts.clear()
+
+
+def _common_ends(one: str, other: str) -> tuple[int, int]:
+    """How much of two texts is the same at their beginnings and at their ends, in whole lines.
+
+    ``a|b|c|d|`` and ``a|x|c|d|``: 2 and 2. It may be a line less. The two do not overlap.
+    """
+    first = one.rfind("\n", 0, _common(one, other)) + 1
+    one, other = one[first:], other[first:]
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
+            low = middle
+        else:
+            high = middle - 1
+    begins = other.find("\n", len(other) - low) + 1 if low else 0
+    return first, len(other) - begins if begins else 0
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginnings."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

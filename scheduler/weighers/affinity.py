@@ -19,6 +19,7 @@ class ServerGroupSoftAffinityWeigher(Weigher):
 
     option = "soft_affinity_weight_multiplier"
     applies_when = ("group",)
+    per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
@@ -35,6 +36,7 @@ class AffinityRoomWeigher(Weigher):
 
     option = "affinity_room_weight_multiplier"
     applies_when = ("group",)
+    per_host = True
     reads: ClassVar[tuple[str, ...] | None] = ("amounts", "group")
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
@@ -54,6 +56,7 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
 
     option = "soft_anti_affinity_weight_multiplier"
     applies_when = ("group",)
+    per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

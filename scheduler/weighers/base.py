@@ -27,6 +27,9 @@ class Weigher(abc.ABC):
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
     ``of_fleet``: its own class has ``applies``: whether it weighs hosts at all depends on the fleet as a whole.
     ``says_rows``: its own class has ``weighed_rows``: where answers of all hosts are kept, it weighs these hosts alone.
+    ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the weight for no other
+    host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass has to
+    say it again.
     """
 
     least: ClassVar[float | None] = None
@@ -35,6 +38,7 @@ class Weigher(abc.ABC):
     reads: ClassVar[tuple[str, ...] | None] = None
     of_fleet: ClassVar[bool] = False
     says_rows: ClassVar[bool] = False
+    per_host: ClassVar[bool] = False
     cell_wide: ClassVar[bool] = False
 
     name: str
@@ -46,6 +50,7 @@ class Weigher(abc.ABC):
         cls.reads = vars(cls).get("reads")
         cls.of_fleet = "applies" in vars(cls)
         cls.says_rows = "weighed_rows" in vars(cls)
+        cls.per_host = vars(cls).get("per_host", False)
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings

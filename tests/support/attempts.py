@@ -31,7 +31,10 @@ def attempt(
 
 
 def begun(made: ClaimPlanner, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -> set[int]:
-    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], slots))
+    placed = {uuid for one in jobs for uuid in one.uuids}
+    moves = any(one.spec.move for one in jobs)
+    groups = fleet.by_group(slots, [slot for slot in slots if moves or slot.instance_uuid in placed])
+    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], groups))
 
 
 class Ledger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from objects.context import RequestContext
 from objects.decision import Decision
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
-from objects.inventory import Inventory, Slot
+from objects.inventory import GroupSlots, Inventory, Slot
 from objects.move import Move, MoveKind
 from objects.selection import Selection
 from objects.spec import RequestSpec
@@ -139,6 +139,21 @@ def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, 
     values["cap_resources"] = room.resources
     place: dict[str, Any] = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
     return Inventory(**(place | values | changes))
+
+
+def by_group(slots: Sequence[Slot], singly: Collection[Slot] = ()) -> list[GroupSlots]:
+    """Slots as a transaction reads them. ``singly``: those that are told one by one."""
+    return [
+        GroupSlots(
+            group_uuid=group,
+            slots=tuple(slot for slot in singly if slot.group_uuid == group),
+            placed="\n".join(slot.host for slot in others if not slot.held),
+            held="\n".join(slot.host for slot in others if slot.held),
+            in_domains=tuple((slot.fault_domain, slot.host) for slot in others if slot.fault_domain is not None),
+        )
+        for group in sorted({slot.group_uuid for slot in slots})
+        for others in [[slot for slot in slots if slot.group_uuid == group and slot not in singly]]
+    ]
 
 
 def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **changes: Any) -> Request:

@@ -15,7 +15,7 @@ from db.api.epochs import Epoch
 from db.sql.engine import Database
 from objects.cell import CellState
 from objects.decision import Decision
-from objects.inventory import Inventory, Placement, Slot, Standing
+from objects.inventory import GroupSlots, Inventory, Placement, Standing
 from objects.selection import Selection
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
@@ -34,7 +34,7 @@ class Planner:
         self._meanwhile = meanwhile
         self._needed: tuple[str, ...] = ()
 
-    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
+    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
         self._needed = tuple(uuid for standing in standings for uuid in standing.needed)
         self._meanwhile()
         return [self._chosen.id]

@@ -20,7 +20,7 @@ from db.api.epochs import Epoch, bump
 from db.cell import services
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
-from objects.inventory import Inventory, Slot, Standing
+from objects.inventory import GroupSlots, Inventory, Standing
 from objects.process import AGENT_BINARY
 from scheduler.cursor import Cursor
 from scheduler.freshness import Freshness
@@ -144,8 +144,10 @@ def test_a_claim_that_is_overtaken_goes_elsewhere(watched: Watched) -> None:
     planned: list[set[str]] = []
 
     class Overtaken(ClaimPlanner):
-        def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], slots: Sequence[Slot]) -> Collection[int]:
-            wanted = super().begin(changes, standings, slots)
+        def begin(
+            self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
+        ) -> Collection[int]:
+            wanted = super().begin(changes, standings, groups)
             planned.append({watched.table.hosts[row] for row in job.rows.values()})
             with ThreadPoolExecutor(1) as other:
                 other.submit(watched.tell, "east-host", disabled=True).result()

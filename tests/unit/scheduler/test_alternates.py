@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from objects.group import GroupPolicy
 from scheduler.plan import engine
 from scheduler.plan.alternates import Alternates
+from scheduler.plan.members import Members
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
@@ -95,3 +97,26 @@ def test_members_of_an_anti_affinity_group_share_no_host_with_anyone() -> None:
 def test_a_host_that_the_batch_has_filled_is_no_alternate() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=1) for n in range(4)])
     assert [others for _, others in assigned(table, 4)] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_batches_of_a_group_in_one_transaction_hold_no_host_in_common(seed: int) -> None:
+    """Both were surveyed before any of them held a host."""
+    chance = random.Random(seed)
+    table = fleet.table([fleet.node(f"h{n}") for n in range(chance.choice((6, 40)))])
+    if seed % 3 == 0:  # two nodes of one host
+        table.set_node(fleet.CELLS[0], fleet.node("h0", node="other"))
+    group = fleet.group(GroupPolicy.ANTI_AFFINITY, chance.choice((1, 2)))
+    driver, members, places = fleet.driver(), Members(), Counter[str]()
+    with table.tentative():
+        batches = []
+        for number in range(2):
+            request = fleet.request(fleet.spec(group=group, max_attempts=3), table, seed=chance.randrange(1 << 60), members=members)
+            found = engine.survey(table, driver, request)
+            rows = engine.choose(table, driver, request, found, chance.randrange(1, 4))
+            batches.append((request, found, [(f"{number}-{n}", row) for n, row in enumerate(rows)]))
+        for request, found, chosen in batches:
+            places.update(table.hosts[row] for _, row in chosen)
+            for others in Alternates(table, driver, request, found).of(chosen).values():
+                places.update(table.hosts[row] for row in others)
+    assert max(places.values()) <= group.max_server_per_host

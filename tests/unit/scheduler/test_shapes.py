@@ -18,6 +18,7 @@ from scheduler.filters.adapter import Adapter
 from scheduler.filters.capacity import RamFilter
 from scheduler.plan import engine, kept_rows
 from scheduler.plan.kept_rows import BLOCK, SCALES_KEPT_S, KeptSurvey
+from scheduler.plan.members import Members
 from scheduler.plan.request import Request
 from scheduler.plan.shapes import Shapes
 from scheduler.plan.survey import AskedSingly, Survey
@@ -196,7 +197,10 @@ class World:
         """Ask for a survey, and compare it with a pass over the fleet. Returns whether it was a kept one."""
         asked = self.spec()
         seed = self.chance.randrange(1 << 60)
-        request = fleet.request(asked, self.table, self.slots(asked), seed=seed, alive_since=self.now - EVERY_S)
+        slots = self.slots(asked)
+        request = fleet.request(asked, self.table, slots, seed=seed, alive_since=self.now - EVERY_S)
+        if self.chance.random() < 0.5:
+            request.members = Members((), *fleet.by_group(slots))
         found = engine.survey(self.table, self.driver, request)
         whole = engine.survey(self.table, self.driver, request, np.arange(self.table.size))
         assert found.counts == whole.counts
