@@ -119,11 +119,9 @@ def empty(fleet: Fleet, driver: SchedulerDriver, at_most: float, rounds: int) ->
     movers = rebalance.movers_of(CONTEXT, found)
 
     def planned() -> RebalancePlan:
-        with table.tentative():
-            rebalancer = Rebalancer(table, driver, moment, ())
-            plan = rebalancer.plan(rows, movers, allowed)
-            rebalancer.undo()
-            return plan
+        rebalancer = Rebalancer(table, driver, moment, (), table.inventory[rows].tolist(), movers, allowed)
+        rebalancer.run()
+        return rebalancer.plan
 
     took, used, plan = cost(planned, rounds)
     what = f"{len(plan.moves):,} moves empty {len(plan.rows):,} hosts, {rebalance.bound(table, allowed):,} at most"

@@ -168,7 +168,6 @@ class SchedulerManager:
         """
         self._topology(look=True)
         with self._table.lock:
-            position = self._cursor.position()
             gone = losses.rows_of(self._table, lost) if lost is not None else np.zeros(0, np.int64)
             hosts, inventories = [self._table.hosts[row] for row in gone.tolist()], self._table.inventory[gone].tolist()
         database, kinds, slots = self._ledger.database, list[losses.Kind](), tuple[Slot, ...]()
@@ -179,10 +178,9 @@ class SchedulerManager:
                 kind.job.places = self._places(kind.job.spec)
             request_specs = [losses.without(spec, lost, hosts) for spec in request_specs]
         jobs = [checked(context, spec, ()) for spec in request_specs]
-        log, now, driver = database.read(claims.changed_since, *position), self._now(), self._driver
+        self._read_claims()
+        now, driver = self._now(), self._driver
         with self._table.lock:
-            self._table.set_inventories(log.rows, now.mono)
-            self._cursor.advance(log.rows)
             with self._table.tentative():
                 outcome = losses.place(self._table, driver, now, kinds, slots, gone) if lost is not None else None
                 requests = [job.request(self._table, now) for job in jobs]
@@ -209,13 +207,14 @@ class SchedulerManager:
         Raises NoValidHost for specs that no host can meet, and DatabaseUnavailable.
         """
         self._topology(look=True)
+        self._read_claims()
+        now = self._now()
         with self._table.lock:
-            position, now = self._cursor.position(), self._now()
             there = self._table.cell[: self._table.size] >= 0
             servers = int(self._table.instances[: self._table.size][there].sum())
             allowed = min(int(servers * at_most / 100), rebalance.limit(self._table))
-            rows = rebalance.sources(self._table, now, allowed)
-            inventories, most = self._table.inventory[rows].tolist(), rebalance.bound(self._table, allowed)
+            inventories = self._table.inventory[rebalance.sources(self._table, now, allowed)].tolist()
+            most = rebalance.bound(self._table, allowed)
         database = self._ledger.database
         found = database.read(movable.read, inventories, 2 * rebalance.SERVERS_LIMIT)
         movers = rebalance.movers_of(context, found)
@@ -224,32 +223,26 @@ class SchedulerManager:
                 mover.job.places = self._places(mover.job.spec)
         specs = request_specs or [_new_server(context, flavor) for flavor in self._flavors(context.project_id)[:1]]
         jobs = [checked(context, spec, ()) for spec in specs]
-        log, now, driver = database.read(claims.changed_since, *position), self._now(), self._driver
+        rebalancer = rebalance.Rebalancer(self._table, self._driver, now, found.claims.slots, inventories, movers, allowed)
         with self._table.lock:
-            self._table.set_inventories(log.rows, now.mono)
-            self._cursor.advance(log.rows)
-            with self._table.tentative():
-                requests = {job.spec.flavor.name: job.request(self._table, now) for job in jobs}
-                before = rebalance.state(self._table, driver, requests)
-                rebalancer = rebalance.Rebalancer(self._table, driver, now, found.claims.slots)
-                try:
-                    plan = rebalancer.plan(rows, movers, allowed)
-                    requests = {job.spec.flavor.name: job.request(self._table, now) for job in jobs}
-                    after = rebalance.state(self._table, driver, requests)
-                finally:
-                    rebalancer.undo()
-            return Rebalance(
-                servers=servers,
-                allowed=allowed,
-                moves=plan.moves,
-                hosts=tuple(self._table.hosts[row] for row in plan.rows),
-                bound=most,
-                before=before,
-                after=after,
-                considered=len(found.claims.bodies),
-                kept=rebalance.kept_of(found),
-                early=now.young,
-            )
+            before = rebalance.state(self._table, self._driver, jobs, now)
+        rebalancer.run()
+        with self._table.lock, rebalancer.shown():
+            after = rebalance.state(self._table, self._driver, jobs, now)
+            plan = rebalancer.plan
+            hosts = tuple(self._table.hosts[row] for row in plan.rows)
+        return Rebalance(
+            servers=servers,
+            allowed=allowed,
+            moves=plan.moves,
+            hosts=hosts,
+            bound=most,
+            before=before,
+            after=after,
+            considered=len(found.claims.bodies),
+            kept=rebalance.kept_of(found),
+            early=now.young,
+        )
 
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.
@@ -303,13 +296,10 @@ class SchedulerManager:
         if not claimed:
             return
         self._topology(look=True)
-        with self._table.lock:
-            position = self._cursor.position()
         slots = database.read(group_slots.read, [group]) if group is not None else []
-        log, now = database.read(claims.changed_since, *position), self._now()
+        self._read_claims()
+        now = self._now()
         with self._table.lock:
-            self._table.set_inventories(log.rows, now.mono)
-            self._cursor.advance(log.rows)
             refusing = recheck.refusing_hosts(self._table, self._driver, now, job, claimed, slots)
         if refusing and now.young:
             raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
@@ -317,6 +307,15 @@ class SchedulerManager:
             LOG.info("batch %s: hosts that were held for it do not take it any more: %s", job.spec.batch_id, ", ".join(refusing))
             excluded = (*job.spec.excluded_hosts, *refusing)
             job.spec = msgspec.structs.replace(job.spec, excluded_hosts=excluded)
+
+    def _read_claims(self) -> None:
+        """Enter the claims that were committed since the last look, by other schedulers and by conductors that release them."""
+        with self._table.lock:
+            position = self._cursor.position()
+        log = self._ledger.database.read(claims.changed_since, *position)
+        with self._table.lock:
+            self._table.set_inventories(log.rows, time.monotonic())
+            self._cursor.advance(log.rows)
 
     def _places(self, spec: RequestSpec) -> Mapping[str, str]:
         """The hosts of the servers that hints name, by uuid."""

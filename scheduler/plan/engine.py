@@ -9,7 +9,7 @@ costs one pass over the fleet and a few over the best hosts, not one pass per in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -106,14 +106,18 @@ def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, 
 
 def take(table: HostTable, request: Request, row: int) -> None:
     """Take room for one instance on the row, and count it in its cell and group."""
-    resources = request.resources
-    if table.classes.numa and (nodes := table.nodes_for(row, request.part)):
-        resources = {**resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
-    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, resources)
+    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, amounts_on(table, request, row))
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:
         request.members.add(table.hosts[row], request.spec.fault_domain)
+
+
+def amounts_on(table: HostTable, request: Request, row: int) -> Mapping[str, int]:
+    """What an instance takes on the row by custom resource class, with the amounts of the NUMA nodes that it gets."""
+    if table.classes.numa and (nodes := table.nodes_for(row, request.part)):
+        return {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
+    return request.resources
 
 
 def score(

@@ -1,8 +1,8 @@
 """Plan moves that empty hosts, tentatively. Greedy: the host with the fewest servers first, each server to the fullest host.
 
-Every function needs the table's lock, and the caller wraps planning in ``table.tentative()``. The filters of production judge each
-destination, for the request that the migration would make, after all moves before it. A host that has got a server is not emptied,
-and no server goes to an empty host. So a server moves once, and each move gives its room back before the next one.
+Every function but ``Rebalancer.run`` needs the table's lock. The filters of production judge each destination, for the request that
+the migration would make, after all moves before it. A host that has got a server is not emptied, and no server goes to an empty
+host. So a server moves once, and each move gives its room back before the next one.
 
 Emptying a host takes all its servers. With so many moves, no choice empties more hosts than those with the fewest servers whose
 servers are no more than the moves: ``bound``.
@@ -10,8 +10,10 @@ servers are no more than the moves: ``bound``.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -30,13 +32,21 @@ from scheduler.plan import capacity, engine
 from scheduler.plan.job import Job, PlanContext, checked
 from scheduler.plan.members import Members
 from scheduler.plan.request import Request
-from scheduler.table.arrays import Floats, Ints
+from scheduler.table.arrays import Floats, Ints, Mask
 from scheduler.table.host_table import HostTable
 
+HOLD_S = 0.01
+"""Seconds after which planning gives the table's lock away."""
+PAUSE_S = 0.001
+"""Seconds between two holds, in which decisions that wait get the lock."""
 SERVERS_LIMIT = 1_000
-"""Servers that are looked at, and moved, at most: planning holds the table's lock."""
+"""Servers that are looked at, and moved, at most."""
 CHECKS_LIMIT = 10_000_000
 """Servers times hosts: in large fleets fewer servers are looked at."""
+
+
+def _pause() -> None:
+    time.sleep(PAUSE_S)
 
 
 class Mover(NamedTuple):
@@ -101,60 +111,222 @@ def movers_of(context: RequestContext, found: MovableServers) -> dict[int, list[
     return movers
 
 
-class Rebalancer:
-    """Plans on one table. What its moves leave is given back by ``undo``; what they take, by the end of ``table.tentative()``.
+class _More(NamedTuple):
+    """How much more is used of a row; less, if negative. ``resources``: by custom resource class."""
 
-    ``slots``: of the server groups of all movers.
+    row: int
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    instances: int
+    building: int
+    resources: Mapping[str, int]
+
+
+class _Emptied(NamedTuple):
+    """A host that is emptied: its moves, where each server goes, and what that changes of rows."""
+
+    row: int
+    moves: list[RebalanceMove]
+    changes: list[_More]
+
+
+class Rebalancer:
+    """Plans on one table, which shows the plan only while the lock is held. Decisions get the lock in between.
+
+    What they change of a host of the plan, so that it may not hold any more, takes that host's moves out of it.
     """
 
-    def __init__(self, table: HostTable, driver: SchedulerDriver, moment: PlanContext, slots: Sequence[Slot]) -> None:
+    def __init__(
+        self,
+        table: HostTable,
+        driver: SchedulerDriver,
+        moment: PlanContext,
+        slots: Sequence[Slot],
+        sources: Sequence[int],
+        movers: Mapping[int, Sequence[Mover]],
+        allowed: int,
+    ) -> None:
+        """``slots``: of the server groups of all movers. ``sources``: inventories to empty, in order, by at most so many moves."""
         self._table = table
         self._driver = driver
         self._moment = moment
-        self._slots: dict[str, list[Slot]] = {}
+        self._movers = movers
+        self._allowed = allowed
+        self._all_slots: dict[str, list[Slot]] = {}
         for slot in slots:
-            self._slots.setdefault(slot.group_uuid, []).append(slot)
-        self._places: dict[str, str] = {}
-        self._left: list[tuple[int, tuple[float, float, float], Mapping[str, int]]] = []
+            self._all_slots.setdefault(slot.group_uuid, []).append(slot)
+        self._slots, self._places = dict(self._all_slots), dict[str, str]()
+        self._emptied: list[_Emptied] = []
+        self._placed: list[tuple[Mover, int, _More]] = []  # servers of the host that is being emptied
+        self._source = -1
+        self._is_lost = False
+        self._seen: dict[int, tuple[float, ...]] = {}
+        self._before: dict[int, tuple[tuple[float, float, float], int, int]] = {}
+        self._lent: list[_More] = []
+        self._steps = self._empty_each(sources)
 
-    def plan(self, rows: Ints, movers: Mapping[int, Sequence[Mover]], allowed: int) -> RebalancePlan:
-        """Empty as many of these rows, in order, as so many moves can."""
+    @property
+    def plan(self) -> RebalancePlan:
+        """What was planned so far."""
+        moves = tuple(move for each in self._emptied for move in each.moves)
+        return RebalancePlan(moves, tuple(each.row for each in self._emptied))
+
+    def run(self, pause: Callable[[], None] = _pause) -> None:
+        """Plan to the end, in holds of the lock. ``pause``: called between two of them."""
+        while True:
+            with self._table.lock, self.shown():
+                until = time.monotonic() + HOLD_S
+                while next(self._steps, self._steps) is not self._steps:
+                    if time.monotonic() >= until:
+                        break
+                else:
+                    return
+            pause()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the plan in the table meanwhile, as far as it still holds. Needs the lock."""
+        try:
+            self._give_up_changed()
+            for change in self._changes():
+                self._show(change)
+            yield
+        finally:
+            for change in self._lent:
+                self._table.classes.give_back(change.row, change.resources)
+            for row, (free, instances, building) in self._before.items():
+                self._table.lend(row, free, instances, building)
+            self._before, self._lent = {}, []
+
+    def _changes(self) -> Iterator[_More]:
+        for each in self._emptied:
+            yield from each.changes
+        for _, _, change in self._placed:
+            yield change
+
+    def _show(self, change: _More) -> None:
+        """Show a change, and remember what was there."""
+        table, row = self._table, change.row
+        free = table.free_vcpus.item(row), table.free_memory_mb.item(row), table.free_disk_gb.item(row)
+        instances, building = table.instances.item(row), table.building.item(row)
+        self._before.setdefault(row, (free, instances, building))
+        if change.resources:
+            table.classes.take(row, change.resources)
+            self._lent.append(change)
+        left = free[0] - change.vcpus, free[1] - change.memory_mb, free[2] - change.disk_gb
+        table.lend(row, left, instances + change.instances, building + change.building)
+
+    def _state_of(self, row: int) -> tuple[float, ...]:
+        """What the row is without the plan."""
         table = self._table
-        moves: list[RebalanceMove] = []
-        emptied: list[int] = []
+        free = table.free_vcpus.item(row), table.free_memory_mb.item(row), table.free_disk_gb.item(row)
+        free, instances, _ = self._before.get(row, (free, table.instances.item(row), 0))
+        flags = table.eligible.item(row), table.enabled.item(row)
+        return (table.inventory.item(row), table.generation.item(row), *free, instances, *flags)
+
+    def _give_up_changed(self) -> None:
+        """Take out of the plan what concerns rows that have changed since it was made."""
+        changed = {row for row, seen in self._seen.items() if self._state_of(row) != seen}
+        if not changed:
+            return
+        for row in changed:
+            del self._seen[row]
+        self._is_lost = self._source in changed or any(to in changed for _, to, _ in self._placed)
+        kept = [each for each in self._emptied if changed.isdisjoint(change.row for change in each.changes)]
+        if len(kept) < len(self._emptied):
+            self._emptied = kept
+            self._slots, self._places = dict(self._all_slots), {}
+            servers = {mover.body.server_uuid: mover for some in self._movers.values() for mover in some}
+            for move in self.plan.moves:
+                self._note(servers[move.server], move.destination)
+            for server, row, _ in self._placed:
+                self._note(server, self._table.hosts[row])
+
+    # -- planning, in a hold -----------------------------------------------------------------------------------------------------
+
+    def _empty_each(self, sources: Sequence[int]) -> Iterator[None]:
+        """Empty as many of these as the moves can. Each step places a server."""
+        table = self._table
         taken: set[int] = set()
         open_rows = (table.instances[: table.size] > 0) & (table.cell[: table.size] >= 0)
-        for row in rows.tolist():
-            servers = movers.get(table.inventory.item(row), ())
-            if row in taken or len(servers) != table.instances.item(row):
-                continue  # it got a server, or has one that stays
-            if len(moves) + len(servers) > allowed:
+        for inventory in sources:
+            row = table.find_inventory(inventory)
+            servers = self._movers.get(inventory, ())
+            if not servers or row is None or row in taken or len(servers) != table.instances.item(row):
+                continue  # it got a server, has one that stays, or none any more
+            if sum(len(each.moves) for each in self._emptied) + len(servers) > self._allowed:
                 break  # the next hosts have as many or more
+            slots, places = dict(self._slots), dict(self._places)
+            self._source = row
             open_rows[row] = False
-            chosen = self._elsewhere(servers, np.flatnonzero(open_rows))
-            if chosen is None:
+            self._note_state(row)
+            yield from self._place_all(servers, open_rows)
+            if len(self._placed) == len(servers) == table.instances.item(row):
+                taken.update(to for _, to, _ in self._placed)
+                self._emptied.append(self._emptied_now(row))
+            else:
                 open_rows[row] = True
-                continue
-            taken.update(chosen)
-            emptied.append(row)
-            moves += [self._moved(row, to, server, 1 / len(servers)) for to, server in zip(chosen, servers, strict=True)]
-        return RebalancePlan(tuple(moves), tuple(emptied))
-
-    def _elsewhere(self, servers: Sequence[Mover], rows: Ints) -> list[int] | None:
-        """A row for each server, which then has its room; None, with nothing taken, if one fits on none of these rows."""
-        mark, slots, places = self._table.mark, dict(self._slots), dict(self._places)
-        chosen: list[int] = []
-        for server in servers:
-            request = self._request(server)
-            row = self._fullest(request, server.job, rows[engine.fits(self._driver, self._table, request, rows)])
-            if row is None:
-                self._table.give_back(mark)
                 self._slots, self._places = slots, places
-                return None
-            engine.take(self._table, request, row)
-            chosen.append(row)
-            self._note(server, self._table.hosts[row])
-        return chosen
+            self._placed = []
+
+    def _place_all(self, servers: Sequence[Mover], open_rows: Mask) -> Iterator[None]:
+        """Place each of these servers; stop, with nothing placed, if one fits on none of these rows."""
+        self._is_lost = False
+        for server in servers:
+            request, rows = self._request(server), np.flatnonzero(open_rows)
+            to = self._fullest(request, rows[engine.fits(self._driver, self._table, request, rows)])
+            if to is None:
+                break
+            self._note_state(to)
+            takes = server.job.takes
+            resources = engine.amounts_on(self._table, request, to)
+            change = _More(to, takes.vcpus, takes.memory_mb, takes.disk_gb, 1, 1, resources)
+            self._show(change)
+            self._placed.append((server, to, change))
+            self._note(server, self._table.hosts[to])
+            yield
+            if self._is_lost:
+                break
+        else:
+            return
+        self._hide_placed()
+
+    def _hide_placed(self) -> None:
+        for _, row, change in self._placed:
+            back = {name: -amount for name, amount in change.resources.items()}
+            self._show(_More(row, -change.vcpus, -change.memory_mb, -change.disk_gb, -1, -1, back))
+        self._placed = []
+
+    def _note_state(self, row: int) -> None:
+        if row not in self._seen:
+            self._seen[row] = self._state_of(row)
+
+    def _emptied_now(self, row: int) -> _Emptied:
+        """All servers of the row leave it. The last takes along what is left of the row's claims: those on NUMA nodes."""
+        table, changes, moves = self._table, [change for _, _, change in self._placed], list[RebalanceMove]()
+        for server, to, _ in self._placed:
+            takes, body, spec = server.job.takes, server.body, server.job.spec
+            resources = takes.resources if table.instances.item(row) > 1 else table.classes.claimed_on(row)
+            less = {name: -amount for name, amount in resources.items()}
+            change = _More(row, -takes.vcpus, -takes.memory_mb, -takes.disk_gb, -1, 0, less)
+            self._show(change)
+            changes.append(change)
+            moves.append(
+                RebalanceMove(
+                    server=body.server_uuid,
+                    name=body.name,
+                    project_id=spec.project_id,
+                    flavor=spec.flavor.name,
+                    vcpus=takes.vcpus,
+                    memory_mb=takes.memory_mb,
+                    source=table.hosts[row],
+                    destination=table.hosts[to],
+                    live=server.live,
+                    gain=round(1 / len(self._placed), 6),
+                )
+            )
+        return _Emptied(row, moves, changes)
 
     def _request(self, server: Mover) -> Request:
         job = server.job
@@ -175,7 +347,7 @@ class Rebalancer:
             slot = Slot(group_uuid=group.uuid, instance_uuid=server.body.uuid, host=host, fault_domain=domain)
             self._slots[group.uuid] = [*theirs, slot]
 
-    def _fullest(self, request: Request, job: Job, rows: Ints) -> int | None:
+    def _fullest(self, request: Request, rows: Ints) -> int | None:
         """The row with the smallest free shares once the server is there; the first inventory of those that are alike."""
         if not rows.size:
             return None
@@ -184,41 +356,10 @@ class Rebalancer:
         free += _share(table.free_memory_mb[rows] - request.memory_mb, table.cap_memory_mb[rows])
         return int(rows[np.lexsort((table.inventory[rows], free))[0]])
 
-    def _moved(self, row: int, to: int, server: Mover, gain: float) -> RebalanceMove:
-        """The move, whose server leaves the row. The last one takes along what is left of the row's claims: those on NUMA nodes."""
-        table, takes, body, spec = self._table, server.job.takes, server.body, server.job.spec
-        free = table.free_vcpus.item(row), table.free_memory_mb.item(row), table.free_disk_gb.item(row)
-        resources = takes.resources if table.instances.item(row) > 1 else table.classes.claimed_on(row)
-        self._left.append((row, free, resources))
-        table.instances[row] -= 1
-        if resources:
-            table.classes.give_back(row, resources)
-        table.set_free(row, free[0] + takes.vcpus, free[1] + takes.memory_mb, free[2] + takes.disk_gb)
-        return RebalanceMove(
-            server=body.server_uuid,
-            name=body.name,
-            project_id=spec.project_id,
-            flavor=spec.flavor.name,
-            vcpus=takes.vcpus,
-            memory_mb=takes.memory_mb,
-            source=table.hosts[row],
-            destination=table.hosts[to],
-            live=server.live,
-            gain=round(gain, 6),
-        )
 
-    def undo(self) -> None:
-        """Put back what left its rows. No move took anything on them."""
-        while self._left:
-            row, free, resources = self._left.pop()
-            self._table.instances[row] += 1
-            if resources:
-                self._table.classes.take(row, resources)
-            self._table.set_free(row, *free)
-
-
-def state(table: HostTable, driver: SchedulerDriver, requests: Mapping[str, Request]) -> RoomLeft:
-    """The hosts as they are in the table now. ``requests``: by flavor."""
+def state(table: HostTable, driver: SchedulerDriver, jobs: Sequence[Job], moment: PlanContext) -> RoomLeft:
+    """The hosts as they are in the table now. ``jobs``: of which it is told how many servers fit."""
+    requests = {job.spec.flavor.name: job.request(table, moment) for job in jobs}
     rows: Ints = np.flatnonzero(table.cell[: table.size] >= 0)
     caps = table.cap_vcpus[rows], table.cap_memory_mb[rows]
     vcpus, memory = _share(table.free_vcpus[rows], caps[0]), _share(table.free_memory_mb[rows], caps[1])

@@ -64,6 +64,16 @@ class TentativeClaims(Columns):
         if self.classes.numa:
             self._moved.add(row)
 
+    def lend(self, row: int, free: tuple[float, float, float], instances: int, building: int) -> None:
+        """Show this of the row for a while. Before the lock is released, the same call shows again what was there.
+
+        So this is no change, and surveys that are kept must not be asked meanwhile.
+        """
+        self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = free
+        self.instances[row], self.building[row] = instances, building
+        if self.classes.numa:
+            self._moved.add(row)
+
     def _recount(self, rows: int | Ints) -> None:
         super()._recount(rows)
         if self.classes.numa:

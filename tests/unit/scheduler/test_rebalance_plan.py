@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from db.api.displaced import ClaimedBody, DisplacedServers
 from db.api.movable import MovableServers
 from objects import numa
+from objects.group import GroupPolicy
 from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
-from scheduler.plan import capacity
+from scheduler.plan import capacity, engine, rebalance
 from scheduler.plan.job import PlanContext
 from scheduler.plan.rebalance import RebalancePlan, Rebalancer, movers_of
 from scheduler.table.host_table import HostTable
@@ -61,25 +64,28 @@ def with_servers(*tied: tuple[int, ...]) -> tuple[HostTable, dict[int, list[str]
 def planned(made: HostTable, servers: dict[int, list[str]], sources: list[int], allowed: int) -> tuple[RebalancePlan, list[int]]:
     """The plan, and how many more such servers each host that takes any would take after it. Everything is given back then."""
     spec: RequestSpec = fleet.spec(SERVER)
+    inventories = made.inventory[sources].tolist()
+    movers = movers_of(fleet.CONTEXT, movable(made, servers, spec))
+    rebalancer = Rebalancer(made, fleet.driver(), moment(), (), inventories, movers, allowed)
+    rebalancer.run()
+    with rebalancer.shown():
+        return rebalancer.plan, capacity.room(made, fleet.driver(), fleet.request(spec, made)).counts.tolist()
+
+
+def movable(made: HostTable, servers: dict[int, list[str]], spec: RequestSpec) -> MovableServers:
+    """These servers, by inventory, all of which may be moved."""
     uuids = [(uuid, key) for key, some in servers.items() for uuid in some]
     bodies = tuple(
         ClaimedBody(uuid=uuid, server_uuid=uuid, name=uuid, batch_id=spec.batch_id, inventory_id=key) for uuid, key in uuids
     )
     homes = {int(made.inventory[n]): (made.hosts[n], made.cells[int(made.cell[n])].uuid) for n in range(made.size)}
-    found = MovableServers(
+    return MovableServers(
         claims=DisplacedServers(bodies=bodies, specs={spec.batch_id: spec}, slots=()),
         specs={uuid: spec for uuid, _ in uuids},
         hosts={uuid: homes[key] for uuid, key in uuids},
         live=frozenset(),
         kept={},
     )
-    driver = fleet.driver()
-    rebalancer = Rebalancer(made, driver, moment(), ())
-    with made.tentative():
-        plan = rebalancer.plan(np.array(sources), movers_of(fleet.CONTEXT, found), allowed)
-        left = capacity.room(made, driver, fleet.request(spec, made)).counts.tolist()
-        rebalancer.undo()
-    return plan, left
 
 
 def room(made: HostTable) -> list[int]:
@@ -103,3 +109,61 @@ def test_a_plan_that_fails_leaves_nothing_taken() -> None:
     plan, left = planned(made, servers, [0], 3)
     assert plan.moves == ()
     assert left == room(made) == before == [1, 4, 2]
+
+
+class BusyFleet:
+    """Hosts with servers of one size, on which others claim and release room while moves are planned."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.nodes = [fleet.node(f"h{n}", vcpus=16, memory_mb=65536, cpu_allocation_ratio=1.1) for n in range(12)]
+        self.table, self.twin = fleet.table(self.nodes), fleet.table(self.nodes)
+        self.servers: dict[int, list[str]] = {}
+        self.generations = [1] * len(self.nodes)
+        for n in range(len(self.nodes)):
+            self.servers[int(self.table.inventory[n])] = [f"server {n}.{number}" for number in range(self.chance.randrange(5))]
+            self.write(n, len(self.servers[int(self.table.inventory[n])]))
+
+    def write(self, n: int, instances: int) -> None:
+        """The ledger's row of a host, in the table of the plan and in another one."""
+        self.generations[n] += 1
+        cell = self.table.cells[int(self.table.cell[n])].uuid
+        usage = {"used_vcpus": 3 * instances, "used_memory_mb": 4096 * instances, "instances": instances}
+        for made in (self.table, self.twin):
+            made.set_inventory(fleet.inventory(n + 1, self.nodes[n], cell, self.generations[n], **usage), now=2.0)
+
+    def meanwhile(self) -> None:
+        """Some host may change."""
+        self.check()
+        if self.chance.random() < 0.15:
+            n = self.chance.randrange(len(self.nodes))
+            self.write(n, max(int(self.twin.instances[n]) + self.chance.choice((-1, 1)), 0))
+
+    def check(self) -> None:
+        """The table shows nothing of the plan."""
+        for name in ("free_vcpus", "free_memory_mb", "instances", "building"):
+            assert getattr(self.table, name).tolist() == getattr(self.twin, name).tolist()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_planned_is_possible_whatever_has_happened_meanwhile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "HOLD_S", 0.0)
+    busy, size = BusyFleet(seed), fleet.flavor(3, 4096, 0)
+    spec = fleet.spec(size, group=fleet.group(GroupPolicy.ANTI_AFFINITY) if seed % 4 == 0 else None)
+    movers = movers_of(fleet.CONTEXT, movable(busy.table, busy.servers, spec))
+    sources = sorted(busy.servers, key=lambda key: len(busy.servers[key]))
+    rebalancer = Rebalancer(busy.table, fleet.driver(), moment(), (), sources, movers, 30)
+    rebalancer.run(busy.meanwhile)
+    with rebalancer.shown():
+        plan = rebalancer.plan
+        assert [busy.table.instances[row] for row in plan.rows] == [0] * len(plan.rows)
+    busy.check()
+    assert len({move.server for move in plan.moves}) == len(plan.moves)
+    row_of = {name: row for row, name in enumerate(busy.twin.hosts)}
+    for move in plan.moves:  # in the fleet as it is now
+        to, source = row_of[move.destination], row_of[move.source]
+        assert to not in plan.rows
+        assert engine.fits(fleet.driver(), busy.twin, fleet.request(fleet.spec(size), busy.twin), np.array([to]))[0]
+        for row, more in ((to, 1), (source, -1)):
+            busy.write(row, int(busy.twin.instances[row]) + more)
+    assert all(busy.twin.instances[row] == 0 for row in plan.rows)
