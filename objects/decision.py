@@ -23,6 +23,10 @@ class FilterCount(Object, frozen=True, kw_only=True):
     partial: bool = False
 
 
+class RecordedCount(FilterCount, frozen=True, kw_only=True, omit_defaults=True):
+    """The same for a new record, whose text is shorter. It is read as ``FilterCount``, with all fields."""
+
+
 class Candidate(Object, frozen=True, kw_only=True):
     """A host with its total score and the weighted part of each weigher."""
 

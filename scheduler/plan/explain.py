@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator, Mapping
 
-import msgspec
-
 from objects.basis import Basis
-from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.decision import Candidate, DecidedInstance, Decision, FilterCount, RecordedCount
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.kept_hosts import basis_of
@@ -46,7 +44,7 @@ def decision_of(
         at=moment.wall,
         driver=driver.name,
         hosts=hosts,
-        filters=tuple(map(_shortened, counts)),
+        filters=tuple(map(_recorded, counts)),
         candidates=candidates,
         choices=choices,
         cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
@@ -63,8 +61,9 @@ def decision_of(
     )
 
 
-def _shortened(count: FilterCount) -> FilterCount:
-    return count if count.after < count.before else msgspec.structs.replace(count, reason="")
+def _recorded(count: FilterCount) -> RecordedCount:
+    reason = count.reason if count.after < count.before else ""
+    return RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
 
 
 def _message(refusal: str, remedies: Remedies) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from objects import stored
+from objects.decision import Decision, FilterCount
 from objects.inventory import Standing
 from objects.selection import Selection
 from tests.support import fleet
@@ -59,3 +61,18 @@ def test_a_claim_that_was_kept_is_told_with_its_cell() -> None:
     assert not made.confirm(ledger.rows(set(made.begin([], [standing], []))))
     _, [decision] = made.finish()
     assert (decision.choices[0].host, decision.choices[0].cell) == ("h3", "cell2")
+
+
+def test_filters_that_refused_nothing_take_little_of_the_record_and_are_read_whole() -> None:
+    ledger = Ledger(4)
+    jobs = [job(fleet.spec())]
+    made = attempt(ledger.table, jobs)
+    assert not made.confirm(ledger.rows(begun(made, jobs)))
+    _, [decision] = made.finish()
+    text = stored.dump(decision)
+    assert '{"name":"RamFilter","before":4,"after":4}' in text
+    again = stored.load(text, Decision)
+    assert {type(count) for count in again.filters} == {FilterCount}
+    assert [(one.name, one.before, one.after, one.reason, one.partial) for one in again.filters] == [
+        (one.name, one.before, one.after, one.reason, one.partial) for one in decision.filters
+    ]
