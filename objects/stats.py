@@ -52,11 +52,11 @@ def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
     return stats
 
 
-def check(stats: ComputeNode) -> None:
-    """Raise Invalid for values that no host can offer or use."""
+def check(stats: ComputeNode, *, decoded: bool = False) -> None:
+    """Raise Invalid for values that no host can offer or use. ``decoded``: from JSON, so all attributes are plain data."""
     text.checked_name("stats: host", stats.host)
     text.checked_name("stats: node", stats.node)
-    if stats.attributes or stats.hypervisor_type:
+    if (stats.attributes or stats.hypervisor_type) and not (decoded and _are_plain(stats)):
         _check_texts(stats)
     if stats.numa_nodes:
         _check_numa(stats)
@@ -125,6 +125,20 @@ def _check_texts(stats: ComputeNode) -> None:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {each[:80]!r} has control characters or surrogates")
     if sum(map(len, texts)) > ATTRIBUTES_SIZE:
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes have more than {ATTRIBUTES_SIZE} characters")
+
+
+def _are_plain(stats: ComputeNode) -> bool:
+    """Whether it is seen at once that all texts are safe and short, as nearly every host's are: a start reads all of them.
+
+    JSON escapes control characters, and has no fewer brackets than levels.
+    """
+    try:
+        document = msgspec.json.encode(stats.attributes).decode() + stats.hypervisor_type
+    except (ValueError, OverflowError, RecursionError):  # surrogates, large numbers, levels
+        return False
+    is_safe = document.isascii() and document.isprintable() and "\\" not in document
+    levels = document.count("{") + document.count("[")
+    return is_safe and levels <= text.NESTING_LIMIT and len(document) <= ATTRIBUTES_SIZE
 
 
 def _amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:

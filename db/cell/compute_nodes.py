@@ -150,7 +150,7 @@ def readable(text: str) -> ComputeNode | None:
     """Decode stored stats or a feed payload. Unreadable text is logged and gives None, so that one host does not block its cell."""
     try:
         node = stored.load(text, ComputeNode)
-        stats.check(node)
+        stats.check(node, decoded=True)
     except (*stored.UNREADABLE, errors.Invalid) as error:
         LOG.warning("unreadable stats are ignored until their host reports again: %s: %.200s", error, text)
         return None

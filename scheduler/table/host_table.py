@@ -248,10 +248,11 @@ class HostTable(TentativeClaims):
         self._free.append(row)
 
     def _ensure(self, host: str, node: str) -> int:
-        row = self.find(host, node)
-        if row is not None:
-            return row
         name = host.lower()
+        siblings = self.rows_of.get(name, ())
+        for row in siblings:
+            if self.hosts[row] == host and self.nodes[row] == node:
+                return row
         if name == host:  # each name is in memory once: there may be a million
             name = host
         if node == host:
@@ -264,7 +265,6 @@ class HostTable(TentativeClaims):
             self._of_cell.clear()
             self.hosts.append(host)
             self.nodes.append(node)
-        siblings = self.rows_of.get(name, ())
         self.rows_of[name] = (*siblings, row)
         self.named_rows.changed()
         self._further_nodes += bool(siblings)

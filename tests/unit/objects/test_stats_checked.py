@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import msgspec
@@ -104,3 +105,31 @@ def test_of_two_reports_the_newer_one_counts(at: float, known_at: float, newer: 
 def test_when_it_was_reported_is_no_difference() -> None:
     assert stats.same(fleet.node("h", reported_at=2.0), fleet.node("h", reported_at=1.0))
     assert not stats.same(fleet.node("h", reported_at=2.0, vcpus=1), fleet.node("h", reported_at=2.0))
+
+
+def verdict(given: ComputeNode, *, decoded: bool) -> str:
+    try:
+        stats.check(given, decoded=decoded)
+    except errors.Invalid as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_was_decoded_from_json_gets_the_same_verdict(seed: int) -> None:
+    chance = random.Random(seed)
+    texts = ("", "a", 'b"', "\\", "ä", "\n", "\x7f", "\x00", "\x85", "\udcff", "x" * 40_000)
+
+    def value(levels: int) -> Any:
+        kind = chance.choice(("text", "number", "list", "dict")) if levels else "text"
+        if kind == "list":
+            return [value(levels - 1) for _ in range(chance.randrange(3))]
+        if kind == "dict":
+            return {chance.choice(texts): value(levels - 1) for _ in range(chance.randrange(3))}
+        return chance.choice((1, 2.5, None, True)) if kind == "number" else chance.choice(texts[: chance.choice((3, len(texts)))])
+
+    attributes: Any = value(3)
+    for _ in range(chance.choice((0, 0, 13, 16, 17, 18))):
+        attributes = chance.choice(([attributes], {"deep": attributes}))
+    node = msgspec.structs.replace(NODE, attributes={"all": attributes}, hypervisor_type=chance.choice(texts))
+    assert verdict(node, decoded=True) == verdict(node, decoded=False)
