@@ -62,6 +62,8 @@ def decision_of(
 
 
 def _recorded(count: FilterCount) -> RecordedCount:
+    if count.after == count.before and not count.partial:
+        return RecordedCount(name=count.name, before=count.before, after=count.after)
     reason = count.reason if count.after < count.before else ""
     return RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
 

@@ -521,8 +521,11 @@ class KeptSurvey(Survey):
                 break
             looked_at *= 4
         rows, found = rows[others], found[others]
-        if rows.size >= count and own.size:
-            near = scores >= found[count - 1] - TIE_NOISE  # none of the other own rows can be among so many best
+        least = found.item(count - 1) if rows.size >= count else -np.inf
+        if own.size > count:
+            least = max(least, np.partition(scores, -count).item(-count))
+        if least > -np.inf:
+            near = scores >= least - TIE_NOISE  # none of the other own rows can be among so many best
             own, scores = own[near], scores[near]
         if not own.size:
             return rows[:count], found[:count]

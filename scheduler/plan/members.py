@@ -55,6 +55,10 @@ class _Slots:
         return found
 
     @property
+    def any_placed(self) -> bool:
+        return bool(self._placed or self._others.placed)
+
+    @property
     def any_held(self) -> bool:
         return bool(self._held or self._others.held)
 
@@ -77,11 +81,11 @@ class _Slots:
         held = named.of_text((uuid, True), others.held) if with_held else _NO_ROWS
         if placed is None or held is None:
             return None
-        rows: Ints = np.concatenate((placed, held))
-        rows.sort()
+        rows: Ints = np.sort(np.concatenate((placed, held)) if held.size else placed)
         rows = rows[rows.searchsorted(0) :]  # without hosts that the table does not know
-        if rows.size > 1 and (rows[1:] == rows[:-1]).any():
-            return _Rows(*np.unique(rows, return_counts=True))
+        if rows.size > 1 and (is_first := rows[1:] != rows[:-1]).sum() + 1 < rows.size:
+            firsts = np.concatenate(([0], is_first.nonzero()[0] + 1))
+            return _Rows(rows[firsts], np.append(firsts[1:], rows.size) - firsts)
         return _Rows(rows, np.ones(rows.size, np.int64))
 
 
@@ -260,6 +264,13 @@ class Members:
     def _take(self, taken: _Taken) -> None:
         self._shared.taken.append(taken)
         self._change(taken, 1)
+
+    @property
+    def any_placed(self) -> bool:
+        """Whether there are members, its own aside."""
+        if self._shared.placed:
+            return True
+        return bool(self._before(with_held=False)) if self._own else self._shared.slots.any_placed
 
     @property
     def any_held(self) -> bool:

@@ -86,7 +86,7 @@ class Request:
     @property
     def founding(self) -> bool:
         """Whether it asks for the first members of an affinity group: all later members must join them."""
-        return self.policy is GroupPolicy.AFFINITY and not self.members.counts(with_held=False)
+        return self.policy is GroupPolicy.AFFINITY and not self.members.any_placed
 
     @property
     def racks_limited(self) -> bool:

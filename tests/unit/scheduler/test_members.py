@@ -69,6 +69,7 @@ class World:
             rows = np.array(self.chance.sample(range(len(self.names)), self.chance.randrange(len(self.names))), np.int64)
             assert members.of_rows(self.named, rows, with_held=with_held).tolist() == by_row[rows].tolist()
         assert members.any_held == bool(self.expected[True])
+        assert members.any_placed == bool(self.expected[False])
         for domain in ("a", "c"):
             assert members.of_other_domains(domain) == {host for each, host in self.in_domains if each != domain}
 
