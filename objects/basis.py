@@ -33,15 +33,17 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     was not counted. ``rows``: the order of the hosts in the scheduler's table; empty if it did not matter.
 
     ``scales``: of each weigher the raw weight that counts as 0, the span up to 1, and whether lower weights were raised.
+    ``terms``: what the weights of a weigher depend on of the fleet as a whole.
     ``raws``: the raw weight of each host, for weighers whose weights do not follow from the other fields. ``multipliers``: of each
     host, for weighers whose multipliers aggregates set. ``limits``: the capacity of each host where aggregates lower it, by the
     name of the amount. ``members``: of the server group on each host, and slots held there. ``resources``: what is free of the
     custom classes that were asked for, and of NUMA nodes; -1: the host has no such node.
 
-    ``settings``: the scheduler's settings that were not the defaults; None if they were too long. ``excluded_cells`` and
-    ``excluded_hosts``: those of the call. ``ledger``: writers of claims that were seen last, with the last sequence number that was
-    read of each. ``epochs``: of cells, host mappings and aggregates, as they were known. ``replaced``: how many servers of several
-    lost their first host to other claims, and got another one. ``claimed``: servers that had their claims before.
+    ``settings``: the scheduler's settings that were not those of ``kept_hosts.UNSAID_SETTINGS``; None if they were too long.
+    ``excluded_cells`` and ``excluded_hosts``: those of the call. ``ledger``: writers of claims that were seen last, with the last
+    sequence number that was read of each. ``epochs``: of cells, host mappings and aggregates, as they were known. ``replaced``: how
+    many servers of several lost their first host to other claims, and got another one. ``claimed``: servers that had their claims
+    before.
     """
 
     hosts: tuple[KeptHost, ...]
@@ -62,3 +64,4 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     epochs: dict[str, int] = {}
     replaced: int = 0
     claimed: tuple[str, ...] = ()
+    terms: dict[str, tuple[float, ...]] = {}

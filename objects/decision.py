@@ -62,7 +62,7 @@ class Decision(Message, frozen=True, kw_only=True, omit_defaults=True):
     administrators, as it may name cells. ``basis``: what it takes to take the decision again; None if no host was found.
     """
 
-    VERSION: ClassVar[str] = "1.5"
+    VERSION: ClassVar[str] = "1.6"
 
     id: str
     batch_id: str

@@ -27,6 +27,7 @@ from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGr
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
 from scheduler.weighers.cells import CrossCellWeigher
+from scheduler.weighers.leftover import LeftoverWeigher
 from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
 
 BEST_HOSTS_SHOWN = 5
@@ -45,11 +46,12 @@ RECOMPUTED = frozenset(
         IoOpsWeigher,
         BalanceWeigher,
         CrossCellWeigher,
+        LeftoverWeigher,
         ServerGroupSoftAffinityWeigher,
         ServerGroupSoftAntiAffinityWeigher,
     )
 )
-"""Weighers whose weights follow from the columns that are kept. Of other weighers the weights are kept."""
+"""Weighers whose weights follow from the columns and terms that are kept. Of other weighers the weights are kept."""
 FREE_SETTINGS = frozenset(
     (
         "service_down_time",
@@ -63,23 +65,37 @@ FREE_SETTINGS = frozenset(
 )
 """Settings that no choice among hosts that are up depends on."""
 _DEFAULTS_FIRST = "*"
-"""Stands for all defaults at the beginning of a list."""
-DEFAULT_SETTINGS = msgspec.structs.asdict(SchedulerSettings())
+"""Stands for all of UNSAID_SETTINGS at the beginning of a list."""
+UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings()) | {
+    "enabled_weighers": (
+        "RAMWeigher",
+        "CPUWeigher",
+        "DiskWeigher",
+        "NumInstancesWeigher",
+        "BuildFailureWeigher",
+        "ServerGroupSoftAffinityWeigher",
+        "ServerGroupSoftAntiAffinityWeigher",
+        "CrossCellWeigher",
+    ),
+    "leftover_from": 0.0,
+}
+"""The settings that a record leaves out. They stay when a default changes, so that records of all releases mean the same."""
 
 
 def kept_settings(settings: SchedulerSettings) -> dict[str, Any] | None:
-    """The settings that are not the defaults, as a record has them. ``settings_of`` reads them."""
+    """The settings that are not UNSAID_SETTINGS, as a record has them. ``settings_of`` reads them."""
     chosen = {
-        name: _shortened(value, DEFAULT_SETTINGS[name])
+        name: _shortened(value, UNSAID_SETTINGS[name])
         for name, value in msgspec.structs.asdict(settings).items()
-        if value != DEFAULT_SETTINGS[name] and name not in FREE_SETTINGS
+        if value != UNSAID_SETTINGS[name] and name not in FREE_SETTINGS
     }
     return chosen if len(stored.dump(chosen)) <= SETTINGS_BYTES else None
 
 
 def settings_of(kept: Mapping[str, Any]) -> SchedulerSettings:
     """The settings of a record."""
-    return typed.convert({name: _whole(value, DEFAULT_SETTINGS.get(name)) for name, value in kept.items()}, SchedulerSettings)
+    whole = {name: _whole(value, UNSAID_SETTINGS.get(name)) for name, value in kept.items()}
+    return typed.convert(UNSAID_SETTINGS | whole, SchedulerSettings)
 
 
 def _shortened(value: Any, default: Any) -> Any:
@@ -107,6 +123,7 @@ class KeptHosts:
     resources: dict[str, list[float]]
     limits: dict[str, list[float]]
     multipliers: dict[str, list[float]] = field(default_factory=dict)
+    terms: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def shown(self) -> int:
@@ -189,7 +206,14 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
         resources=resources,
         limits=limits,
         multipliers=multipliers,
+        terms=_terms(table, request, found.parts),
     )
+
+
+def _terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) -> dict[str, tuple[float, ...]]:
+    """What the weights depend on of the fleet as a whole, by the name of the weigher."""
+    found = {part.weigher.name: part.weigher.terms(table, request) for part in parts if part.weigher.of_fleet}
+    return {name: terms for name, terms in found.items() if terms is not None}
 
 
 def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
@@ -258,6 +282,7 @@ def basis_of(
         epochs=dict(epochs),
         replaced=replaced,
         claimed=claimed,
+        terms=kept.terms,
     )
 
 

@@ -119,7 +119,7 @@ class KeptRows:
         now = self.request()
         self._since = now.alive_since
         table.up(self._since)
-        self._applying = self._applies(now)
+        self._terms = self._terms_now(now)
         self._size, self.changes = table.size, table.changes
         self._facets, self._meaning, self._order = len(table.facets), table.aggregates.meaning, table.by_cell
         self._codes: Any = np.full(self._order.room, _UNREPORTED, np.uint8)
@@ -200,14 +200,16 @@ class KeptRows:
         """Those that pass."""
         return np.sort(self._order.rows[self._codes == _PASSES])
 
-    def _applies(self, request: Request) -> tuple[bool, ...]:
-        """Which weighers apply to the fleet, of those that tell."""
-        return tuple([one.applies(self.table, request) for one in self._of_fleet])
+    def _terms_now(self, request: Request) -> tuple[tuple[float, ...] | None, ...]:
+        """What the weights depend on of the fleet as a whole."""
+        return tuple([one.terms(self.table, request) for one in self._of_fleet])
 
     def _is_current(self, request: Request) -> bool:
         """Whether changed rows are all that has changed."""
         table = self.table
-        return table.by_cell is self._order and table.aggregates.meaning is self._meaning and len(table.facets) == self._facets
+        if table.by_cell is not self._order or table.aggregates.meaning is not self._meaning or len(table.facets) != self._facets:
+            return False
+        return self._terms_now(request) == self._terms
 
     def catch_up(self, table: HostTable, request: Request, beyond: int = 0) -> bool:
         """Look at what has changed since the last time, if it is more than ``beyond`` rows. False: make it anew."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -35,7 +36,7 @@ from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.numa import NUMATopologyFilter
 from scheduler.plan import engine
 from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.kept_hosts import DEFAULT_SETTINGS, FREE_SETTINGS, settings_of
+from scheduler.plan.kept_hosts import FREE_SETTINGS, UNSAID_SETTINGS, settings_of
 from scheduler.plan.members import Members
 from scheduler.plan.request import Request
 from scheduler.plan.survey import FleetSurvey, WeigherScale, scale
@@ -267,6 +268,8 @@ class _Replay:
         moment = PlanContext(time.monotonic(), self._decision.at, -np.inf, young=False, mapped_since=-np.inf, ages={})
         request = job.request(self._table, moment)
         request.seed = self._decision.seed
+        for name, terms in self._basis.terms.items():
+            request.remembered(("terms", name), partial(tuple, terms))
         if self._spec.group is not None:
             slots: dict[str, list[Slot]] = {}
             for (host, _, _), (placed, held) in zip(self._names, self._basis.members, strict=True):
@@ -378,7 +381,7 @@ class _Replay:
             self._notes.append("The record does not keep the settings of then.")
             return ()
         return tuple(
-            (name, then[name], now[name]) for name in DEFAULT_SETTINGS if then[name] != now[name] and name not in FREE_SETTINGS
+            (name, then[name], now[name]) for name in UNSAID_SETTINGS if then[name] != now[name] and name not in FREE_SETTINGS
         )
 
     def _reasons(self, found: FleetSurvey, choice: DecidedInstance, now: str | None) -> Iterator[str]:

@@ -32,6 +32,9 @@ OPTIONAL = (
 )
 """Fields of a spec that filters and weighers use, and that most requests leave out."""
 
+UNPACKED_POLICIES = frozenset(GroupPolicy) - {GroupPolicy.ANTI_AFFINITY}
+"""Policies of groups that packing would thwart: soft ones are outweighed, and an affinity group needs a host with room for all."""
+
 _optional = attrgetter(*OPTIONAL)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from scheduler.plan.chain import Chain
 from scheduler.plan.kept_rows import KeptRows
-from scheduler.plan.request import Request
+from scheduler.plan.request import UNPACKED_POLICIES, Request
 from scheduler.plan.survey import (
     Survey,
 )
@@ -44,6 +44,7 @@ FIELDS: dict[str, Callable[[Request], Hashable]] = {
     "image": lambda request: _image(request),
     "project_id": lambda request: request.spec.project_id,
     "zone": lambda request: request.zone,
+    "unpacked_policy": lambda request: request.policy if request.policy in UNPACKED_POLICIES else None,
 }
 """What a filter or weigher may name in ``reads``."""
 

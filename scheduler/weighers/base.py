@@ -25,7 +25,7 @@ class Weigher(abc.ABC):
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
-    ``of_fleet``: its own class has ``applies``: whether it weighs hosts at all depends on the fleet as a whole.
+    ``of_fleet``: its own class has ``fleet_terms``: its weights also depend on the fleet as a whole.
     ``says_rows``: its own class has ``weighed_rows``: where answers of all hosts are kept, it weighs these hosts alone.
     ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the weight for no other
     host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass has to
@@ -48,7 +48,7 @@ class Weigher(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
-        cls.of_fleet = "applies" in vars(cls)
+        cls.of_fleet = "fleet_terms" in vars(cls)
         cls.says_rows = "weighed_rows" in vars(cls)
         cls.per_host = vars(cls).get("per_host", False)
 
@@ -64,9 +64,13 @@ class Weigher(abc.ABC):
         """The multiplier, or an array with one per host if aggregates set their own."""
         return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
 
-    def applies(self, table: HostTable, request: Request) -> bool:
-        """Whether it weighs hosts while the fleet is as it is. One answer for each request, also after it has taken hosts."""
-        return True
+    def fleet_terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
+        """What of the fleet as a whole its weights depend on, as numbers that seldom change; None: it weighs no hosts now."""
+        return ()
+
+    def terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
+        """The same, once for each request: also after it has taken hosts. Records of decisions keep it."""
+        return request.remembered(("terms", self.name), lambda: self.fleet_terms(table, request))
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
         """The only rows whose raw weight is not 0 for this request, in order; None: the weigher does not apply to it."""

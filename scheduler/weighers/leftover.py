@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from scheduler.plan.request import Request
+from scheduler.plan.request import UNPACKED_POLICIES, Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Floats
 from scheduler.table.host_table import HostTable
@@ -17,13 +19,46 @@ TIGHTNESS = 0.02
 USED_AGAIN_PART = 64
 """How full the fleet is, is looked at again when more than one in so many hosts have changed."""
 
+SIMILAR, OVERCOMMITTED = 2 / 3, 0.4
+"""By how much the used share of one resource is below that of the other. Down to the first, the mix of servers may explain it. From
+the second on, the resource is taken as overcommitted: no more of it can be used than that."""
 
-def used_share(table: HostTable) -> float:
-    """The larger of the used shares of vCPUs and memory, of all hosts together."""
+MIX_KNOWN_FROM = 0.1
+"""Used share from which the servers that run say what the mix of servers is."""
+
+LEAST_USABLE = 1 / 64
+"""The smallest usable part."""
+
+USABLE_STEPS = 8
+"""Usable parts are rounded to one in so many steps between a number and its double, so that they seldom change."""
+
+
+def used_shares(table: HostTable, request: Request) -> tuple[float, float]:
+    """The used shares of vCPUs and memory of all hosts together that are in service: enabled, and in an enabled cell."""
     size = slice(table.size)
-    free = float(table.free_vcpus[size].sum()), float(table.free_memory_mb[size].sum())
-    capacity = float(table.cap_vcpus[size].sum()), float(table.cap_memory_mb[size].sum())
-    return max(1.0 - part / max(whole, 1e-9) for part, whole in zip(free, capacity, strict=True))
+    there = table.eligible[size] & table.enabled[size]
+    hosts = Hosts(table, request)
+
+    def share(what: str) -> float:
+        room, capacity = (float(each.sum(where=there)) for each in (hosts.room(what), hosts.capacity(what)))
+        return 1.0 - room / capacity if capacity > 0.0 else 0.0
+
+    return share("vcpus"), share("memory_mb")
+
+
+def usable_part(used: float, other: float) -> float:
+    """The part of a resource that can be used until the other one is full, from the used shares of both.
+
+    With overcommitted vCPUs 0.1 of them may be used when 0.4 of the memory is. Then no more than 0.25 of them can be, at today's
+    mix of servers. 1 where the shares are similar, and in a fleet that is nearly empty.
+    """
+    if other < MIX_KNOWN_FROM:
+        return 1.0
+    ratio = max(used / other, LEAST_USABLE)
+    if ratio >= SIMILAR:
+        return 1.0
+    part = max(ratio, 1.0 - (SIMILAR - ratio) * (1.0 - OVERCOMMITTED) / (SIMILAR - OVERCOMMITTED))
+    return math.exp2(round(USABLE_STEPS * math.log2(part)) / USABLE_STEPS)
 
 
 class LeftoverWeigher(Weigher):
@@ -33,38 +68,44 @@ class LeftoverWeigher(Weigher):
     memory, or memory without vCPUs, takes no server with them. The shape is what the servers that come can use best: 1 for
     servers that take equal shares, more if they take more of the vCPUs than of the memory.
 
-    Does not apply while the fleet is emptier than ``leftover_from``: the other weighers spread the servers then.
+    Shares are of what can be used: see ``usable_part``. Otherwise hosts with overcommitted vCPUs always seem to keep too many.
+
+    Does not apply while the fleet is emptier than ``leftover_from``: the other weighers spread the servers then. If that is above
+    0, it never applies to members of groups with UNPACKED_POLICIES.
     """
 
     option = "leftover_weight_multiplier"
-    reads = ("amounts",)
+    reads = ("amounts", "unpacked_policy")
 
     def __init__(self, settings: SchedulerSettings) -> None:
         super().__init__(settings)
-        self._used = 0.0
+        self._used = 0.0, 0.0
         self._used_of: tuple[HostTable, int] | None = None
 
-    def applies(self, table: HostTable, request: Request) -> bool:
-        least = self.settings.leftover_from
-        return least <= 0.0 or request.remembered(self.name, lambda: self._used_share(table)) >= least
+    def fleet_terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
+        """The usable parts of vCPUs and of memory."""
+        vcpus, memory = self._used_shares(table, request)
+        if max(vcpus, memory) < self.settings.leftover_from:
+            return None
+        return usable_part(vcpus, memory), usable_part(memory, vcpus)
 
-    def _used_share(self, table: HostTable) -> float:
-        """``used_share``, looked at again when one in USED_AGAIN_PART hosts has changed."""
+    def _used_shares(self, table: HostTable, request: Request) -> tuple[float, float]:
+        """``used_shares``, looked at again when one in USED_AGAIN_PART hosts has changed."""
         if self._used_of is not None:
             known, changes = self._used_of
             if known is table and table.changes - changes <= table.size // USED_AGAIN_PART:
                 return self._used
-        self._used, self._used_of = used_share(table), (table, table.changes)
+        self._used, self._used_of = used_shares(table, request), (table, table.changes)
         return self._used
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        if not self.applies(hosts.table, request):
+        spreads = self.settings.leftover_from > 0.0 and request.policy in UNPACKED_POLICIES
+        terms = None if spreads else self.terms(hosts.table, request)
+        if terms is None:
             return None
         # in place: a pass of its own for each operation, over the arrays of two resources
-        vcpus = hosts.room("vcpus") - request.vcpus
-        vcpus /= np.maximum(hosts.capacity("vcpus"), 1e-9)
-        memory = hosts.room("memory_mb") - request.memory_mb
-        memory /= np.maximum(hosts.capacity("memory_mb"), 1e-9)
+        vcpus = self._free_share(hosts, "vcpus", request.vcpus, terms[0])
+        memory = self._free_share(hosts, "memory_mb", request.memory_mb, terms[1])
         apart = memory * self.settings.leftover_shape
         apart -= vcpus
         np.abs(apart, out=apart)
@@ -72,3 +113,13 @@ class LeftoverWeigher(Weigher):
         vcpus *= -TIGHTNESS
         vcpus -= apart
         return vcpus
+
+    @staticmethod
+    def _free_share(hosts: Hosts, what: str, amount: int, usable: float) -> Floats:
+        """What is free with the server placed, of the usable part of each host."""
+        share = hosts.room(what) - amount
+        share /= np.maximum(hosts.capacity(what), 1e-9)
+        if usable < 1.0:
+            share -= 1.0 - usable
+            share /= usable
+        return share

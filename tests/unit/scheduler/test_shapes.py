@@ -259,7 +259,7 @@ def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int,
 
     kept = 0
     for _ in range(12):
-        for _ in range(5):
+        for _ in range(8):
             kept += world.compare()
         lock, world.table.lock = world.table.lock, Meanwhile()  # type: ignore[assignment]  # one thread needs none
         world.driver.shapes.keep_up(world.table)
@@ -419,3 +419,33 @@ def test_nothing_is_kept_where_a_filter_does_not_say_what_it_reads() -> None:
     world.driver.filters = (*world.driver.filters, OfASite(world.driver.filters[0].settings))
     request = fleet.request(fleet.spec(), world.table, alive_since=world.now - EVERY_S)
     assert not any(isinstance(engine.survey(world.table, world.driver, request), KeptSurvey) for _ in range(3))
+
+
+def test_a_weigher_that_no_longer_applies_to_the_fleet_makes_the_survey_anew() -> None:
+    world = World(2)
+    world.driver = fleet.driver(enabled_weighers=("RAMWeigher", "LeftoverWeigher"), leftover_from=0.005)
+    world.driver.shapes = Shapes(kept_from=0)
+    asked = fleet.spec(fleet.flavor(vcpus=1, memory_mb=1))
+
+    def claim(vcpus: int) -> None:
+        for host, row in list(world.ledger.items())[:20]:
+            changed = fleet.inventory(row.id, world.nodes[host], world.homes[host], row.generation + 1, used_vcpus=vcpus)
+            world.ledger[host] = changed
+            world.table.set_inventory(changed, world.now)
+
+    def applying() -> bool:
+        request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
+        found, whole = (engine.survey(world.table, world.driver, request, within) for within in (None, np.arange(world.table.size)))
+        assert isinstance(found, KeptSurvey) or not kept
+        assert found.scores.tolist() == pytest.approx(whole.scores.tolist(), abs=2e-9)
+        return any(part.weigher.name == "LeftoverWeigher" for part in found.parts)
+
+    kept = False
+    claim(8)
+    assert applying()
+    assert applying()
+    kept = True
+    assert applying()
+    claim(0)
+    assert not applying()
+    assert not applying()

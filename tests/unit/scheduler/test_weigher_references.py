@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -9,16 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from scheduler.plan import engine
+from scheduler.plan.request import UNPACKED_POLICIES, Request
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers import leftover
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher
-from scheduler.weighers.leftover import TIGHTNESS, USED_AGAIN_PART, LeftoverWeigher
+from scheduler.weighers.leftover import (
+    LEAST_USABLE,
+    MIX_KNOWN_FROM,
+    OVERCOMMITTED,
+    SIMILAR,
+    TIGHTNESS,
+    USED_AGAIN_PART,
+    LeftoverWeigher,
+    usable_part,
+)
 from scheduler.weighers.load import IoOpsWeigher
 from tests.support import fleet
 from tests.support.examples import examples
@@ -80,47 +92,100 @@ def test_the_shape_of_the_room_that_is_left(
 
     table = fleet_of(hosts)
     request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
-    raw = LeftoverWeigher(SchedulerSettings(leftover_shape=shape)).weigh(Hosts(table, request, None, more), request)
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=shape, leftover_from=0.0))
+    request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))
+    raw = weigher.weigh(Hosts(table, request, None, more), request)
     assert raw is not None
     assert np.isfinite(raw).all()
     for found, expected in zip(raw.tolist(), map(reference, hosts), strict=True):
         assert expected is None or found == pytest.approx(expected)
 
 
+def applies(weigher: LeftoverWeigher, table: HostTable, policy: GroupPolicy | None = None) -> bool:
+    asked = fleet.spec(fleet.flavor(1, 1024, 0), group=fleet.group(policy) if policy else None)
+    request = fleet.request(asked, table)
+    return weigher.weigh(Hosts(table, request), request) is not None
+
+
 def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 2)])
-    request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
     table.take(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
     weighers = [LeftoverWeigher(SchedulerSettings(leftover_from=share)) for share in (0.0, 0.375, 0.38)]
-    assert [one.weigh(Hosts(table, request), request) is not None for one in weighers] == [True, True, False]
+    assert [applies(one, table) for one in weighers] == [True, True, False]
+    request = fleet.request(fleet.spec(), table)
+    assert weighers[2].weigh(Hosts(table, request), request) is None
     table.take(1, 2, 1024, 0)
     assert weighers[2].weigh(Hosts(table, request), request) is None, "one answer for each request"
-    again = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
-    assert weighers[2].weigh(Hosts(table, again), again) is not None
+    assert applies(weighers[2], table)
+
+
+@pytest.mark.parametrize("policy", GroupPolicy)
+def test_members_of_groups_that_packing_would_thwart_are_spread(policy: GroupPolicy) -> None:
+    table = fleet_of([(8, 8, 8, 6)])
+    assert applies(LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), table, policy) == (policy not in UNPACKED_POLICIES)
+    assert applies(LeftoverWeigher(SchedulerSettings(leftover_from=0.0)), table, policy)
+
+
+def test_hosts_that_are_out_of_service_are_no_room() -> None:
+    table = fleet_of([(8, 8, 8, 6), (8, 8, 8, 0), (8, 8, 8, 0)])
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_from=0.7))
+    assert not applies(weigher, table)
+    table.set_service(fleet.CELLS[1], "h1", time.monotonic(), disabled=True, forced_down=False)
+    table.set_service(fleet.CELLS[0], "h2", time.monotonic(), disabled=False, forced_down=True)
+    assert applies(weigher, table)
+    table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
+    assert not applies(weigher, table), "a fleet of nothing is not full"
 
 
 def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
     table = fleet_of([(8, 8, 8, 0)] * (2 * USED_AGAIN_PART))
     weigher, looks = LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), list[int]()
 
-    def look(seen: HostTable) -> float:
+    def look(seen: HostTable, _: Request) -> tuple[float, float]:
         looks.append(seen.changes)
-        return 0.5
+        return 0.5, 0.5
 
-    monkeypatch.setattr(leftover, "used_share", look)
+    monkeypatch.setattr(leftover, "used_shares", look)
     for _ in range(9):
         weigher.weigh(Hosts(table, request := fleet.request(fleet.spec(), table)), request)
         table.take(0, 1, 1024, 0)
     assert len(looks) == 3
 
 
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_what_can_be_used_of_a_resource_until_the_other_one_is_full(used: float, other: float) -> None:
+    part = usable_part(used, other)
+    assert 0.0 < part <= 1.0
+    assert part == 1.0 or usable_part(other, used) == 1.0, "of one resource at most, only a part is usable"
+    if other < MIX_KNOWN_FROM or used >= SIMILAR * other:
+        assert part == 1.0
+    elif used > OVERCOMMITTED * other:
+        assert OVERCOMMITTED * 0.95 <= part <= 1.0
+    elif used >= LEAST_USABLE * other:
+        assert part == pytest.approx(used / other, rel=0.05)
+
+
+def test_hosts_with_overcommitted_vcpus_are_filled_up_too() -> None:
+    """Of hosts with servers of one mix, the fuller one, although all keep vCPUs that nobody needs."""
+    table = fleet_of([(64, 8, 8, 4), (64, 8, 8, 2), (64, 8, 8, 6)])
+    request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_from=0.5))
+    raw = weigher.weigh(Hosts(table, request), request)
+    assert raw is not None
+    assert np.argsort(-raw).tolist() == [2, 0, 1]
+    terms = weigher.terms(table, request)
+    assert terms == (usable_part(12 / 192, 12 / 24), 1.0)
+    assert terms[0] == 1 / 8
+
+
 def test_servers_that_need_both_go_together() -> None:
     """A host that is full of vCPUs keeps memory that nobody can use, so the second server goes where it evens that out."""
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 0)])
-    weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0))
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0, leftover_from=0.0))
     much_memory, many_vcpus = (fleet.request(fleet.spec(fleet.flavor(*size, 0)), table) for size in ((1, 4096), (4, 1024)))
     table.take(0, much_memory.vcpus, much_memory.memory_mb, 0)
     for request, chosen in ((many_vcpus, 0), (much_memory, 1)):
+        request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))  # other servers ran before
         raw = weigher.weigh(Hosts(table, request), request)
         assert raw is not None
         assert int(raw.argmax()) == chosen
