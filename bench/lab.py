@@ -1,9 +1,9 @@
 """What a replay costs, and what LeftoverWeigher adds to a decision.
 
-``python bench/lab.py`` makes a trace of 52,000 servers and replays it on as many hosts as are nearly full at its peak, with the
-default weighers and with LeftoverWeigher beside them. ``--trace FILE --fleet FILE`` replays those instead. Then it decides for
-fleets of 1,000 and 10,000 hosts as ``bench/_fleet.py`` makes them, by turns with the weigher and without. ``--smoke`` takes a
-moment.
+``python bench/lab.py`` makes a trace of 52,000 servers and replays it on as many hosts as are nearly full at its peak: without
+LeftoverWeigher, with the defaults, and with LeftoverWeigher from the first server on. ``--trace FILE --fleet FILE`` replays
+those instead. Then it decides for fleets of 1,000 and 10,000 hosts as ``bench/_fleet.py`` makes them, by turns with each of the
+three. ``--smoke`` takes a moment.
 
 Seconds and microseconds are the processor's, of one process.
 """
@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 sys.path.remove(str(Path(__file__).parent))  # this file is no room of the product, and has the name of one
@@ -31,7 +32,12 @@ from tests.support.traces import made_fleet, made_trace
 
 SERVERS, HOSTS = 52_000, 270
 """Of the trace that is made."""
-KINDS = {"default weighers": DEFAULT_WEIGHERS, "and LeftoverWeigher": (*DEFAULT_WEIGHERS, "LeftoverWeigher")}
+SPREADING = tuple(name for name in DEFAULT_WEIGHERS if name != "LeftoverWeigher")
+KINDS: dict[str, dict[str, Any]] = {
+    "always spread": {"enabled_weighers": SPREADING},
+    "the defaults": {},
+    "always pack": {"leftover_from": 0.0},
+}
 
 
 def replays(trace_path: Path, fleet_path: Path) -> None:
@@ -40,8 +46,8 @@ def replays(trace_path: Path, fleet_path: Path) -> None:
     demand = demand_of(trace, fleet)
     print(f"replay of {demand.servers:,} servers on {len(fleet):,} hosts; by volume the peak needs {demand.bound.hosts:,}")
     print(f"{'':22} {'CPU s':>8} {'us a server':>12} {'rejected':>9} {'core-days lost':>15}")
-    for name, weighers in KINDS.items():
-        replay = TraceReplay(trace, fleet, demand, SchedulerSettings(enabled_weighers=weighers), 0, Checkpoint())
+    for name, chosen in KINDS.items():
+        replay = TraceReplay(trace, fleet, demand, SchedulerSettings(**chosen), 0, Checkpoint())
         found = replay.run(lambda checkpoint: None, lambda servers: None)
         lost = f"{found.vcpu_days_lost:.2f} %" if found.vcpu_days_lost is not None else "-"
         print(
@@ -53,7 +59,7 @@ def replays(trace_path: Path, fleet_path: Path) -> None:
 def decisions(hosts: int, count: int) -> None:
     """Medians of decisions with each kind of weighers, by turns on one fleet."""
     fleet = Fleet(hosts)
-    drivers = {name: load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=them)) for name, them in KINDS.items()}
+    drivers = {name: load_driver(SchedulerSettings(enabled_filters=FILTERS, **chosen)) for name, chosen in KINDS.items()}
     took: dict[str, list[float]] = {name: [] for name in drivers}
     for number in range(count):
         if number % 500 == 0:
@@ -62,8 +68,11 @@ def decisions(hosts: int, count: int) -> None:
         for name, driver in drivers.items():
             asked, slots = plain(fleet)
             took[name].append(decide(fleet, driver, asked, slots)[1])
-    plainly, with_it = (statistics.median(each) * 1e6 for each in took.values())
-    print(f"a decision on {hosts:,} hosts: {plainly:.0f} us, with LeftoverWeigher {with_it:.0f} us: {with_it / plainly:.2f} times")
+    medians = {name: statistics.median(each) * 1e6 for name, each in took.items()}
+    first = next(iter(medians.values()))
+    print(
+        f"a decision on {hosts:,} hosts:", "; ".join(f"{name} {each:.0f} us, {each / first:.2f}" for name, each in medians.items())
+    )
 
 
 def main() -> None:

@@ -85,7 +85,8 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         min=0.0,
         max=1.0,
         mutable=True,
-        help="LeftoverWeigher: it applies while at least this part of the fleet's vCPUs or memory is used. 0: always.",
+        help="LeftoverWeigher: it applies, and packs servers, while at least this part of the fleet's vCPUs or memory is used. "
+        "Above 0 it leaves out members of groups with an affinity or soft policy. 0: always.",
     ),
     _multiplier("affinity_room", "room for more servers of the size of an affinity group's first member"),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),

@@ -18,11 +18,13 @@ from objects.inventory import Slot
 from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import engine
+from scheduler.plan import engine, kept_hosts
 from scheduler.plan.alternates import Alternates
+from scheduler.plan.kept_hosts import kept_settings, settings_of
 from scheduler.plan.replay import replay
 from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.weighers.leftover import LeftoverWeigher
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
 from tests.support.examples import examples
@@ -133,6 +135,7 @@ CONFIGURATIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "cpu_weight_multiplier": st.sampled_from([1.0, -2.5]),
         "num_instances_weight_multiplier": st.sampled_from([0.0, 1.0, -0.3]),
         "max_instances_per_host": st.sampled_from([50, 5]),
+        "leftover_from": st.sampled_from([0.0, 0.3, 0.55]),
         "enabled_weighers": st.sets(st.sampled_from(WEIGHERS)).map(lambda more: (*DEFAULT_WEIGHERS, *sorted(more))),
         "enabled_filters": st.just((*DEFAULT_FILTERS, "NumInstancesFilter", "IoOpsFilter")),
     }
@@ -284,6 +287,35 @@ def test_a_filter_that_was_not_in_force_looks_at_the_host_of_now() -> None:
     again = replay(decision, spec, CELL_UUIDS, settings, aggregates=rented)
     assert [(server.then, server.now) for server in again.servers] == [("h0", "h1")]
     assert again.reasons[0].startswith("h0 is refused by AggregateMultiTenancyIsolation")
+
+
+def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [(8, claimed, 8, 0, 0) for claimed in (5, 4, 3, 6)], PLAIN, {"leftover_from": 0.5}, 4, 0
+    spec, decision = recorded(*asked)
+    assert decision.basis is not None
+    assert decision.basis.terms == {"LeftoverWeigher": (1.0, 1 / 64)}
+    servers = replay(decision, spec, CELL_UUIDS).servers
+    assert all(server.certain and server.now == server.then for server in servers)
+    monkeypatch.setattr(kept_hosts, "RECOMPUTED", kept_hosts.RECOMPUTED - {LeftoverWeigher})
+    spec, decision = recorded(*asked)
+    assert decision.basis is not None
+    older = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, terms={}))  # of the last release
+    assert set(decision.basis.raws) == {"LeftoverWeigher"}
+    servers = replay(older, spec, CELL_UUIDS).servers
+    assert [server.certain for server in servers] == [True, False, False, False]
+    assert servers[0].now == servers[0].then
+
+
+def test_what_a_record_leaves_out_stays_the_same_when_defaults_change() -> None:
+    """A default that differs from UNSAID_SETTINGS is in every record; a changed one has to be entered there as it was."""
+    assert kept_settings(SchedulerSettings()) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
+    first = settings_of({})
+    assert first == SchedulerSettings(enabled_weighers=DEFAULT_WEIGHERS[:-1], leftover_from=0.0)
+    assert settings_of(stored.load(stored.dump(kept_settings(SchedulerSettings())), dict[str, Any])) == SchedulerSettings()
+    assert settings_of({"enabled_weighers": ["*", "BalanceWeigher"]}).enabled_weighers == (
+        *first.enabled_weighers,
+        "BalanceWeigher",
+    )
 
 
 def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:
