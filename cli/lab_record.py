@@ -60,8 +60,9 @@ class LabRecord(ActionShow):
         if parsed_args.since is not None and parsed_args.since >= moment:
             raise errors.Invalid("--since: is in the future")
         names = self._names(parsed_args.with_names)
-        recorder = Recorder(moment, parsed_args.since, without, names, parsed_args.default_zone)
-        told = self._write(recorder, parsed_args.trace, parsed_args.fleet, archives, self._hosts(without))
+        hosts, zone = self._hosts(without), parsed_args.default_zone
+        recorder = Recorder(moment, parsed_args.since, without, names, zone, with_nodes=any(host.nodes for host in hosts))
+        told = self._write(recorder, parsed_args.trace, parsed_args.fleet, archives, hosts)
         for count, text in (
             (told.never_ran, "servers never became ACTIVE and are left out"),
             (told.unreadable, "servers are left out, because their requests are not known"),
@@ -159,6 +160,7 @@ class LabRecord(ActionShow):
                 each.node,
                 {"vcpus": each.cap_vcpus, "memory_mb": each.cap_memory_mb, "disk_gb": each.cap_disk_gb},
                 cells[each.cell_uuid],
+                each.cap_resources,
             )
             for each in database.read(inventories.read_all)
             if homes.get(each.host) == each.cell_uuid in cells and each.cell_uuid not in without

@@ -119,16 +119,35 @@ def _plain(values: Sequence[str], places: dict[str, int], before: int, ignored: 
         zone=given.get("zone") or None,
         rack=given.get("rack") or None,
     )
-    nodes = whole(given.get("numa_nodes") or "0", "numa_nodes")
-    if nodes > HOST_NODES_LIMIT or (nodes and (sizes["vcpus"] % nodes or sizes["memory_mb"] % nodes)):
-        raise ValueError(
-            f"numa_nodes: vcpus and memory_mb cannot be divided equally among {nodes} nodes, {HOST_NODES_LIMIT} at most"
-        )
-    if nodes and NUMA not in ignored:
-        host = host._replace(nodes=((sizes["vcpus"] // nodes, sizes["memory_mb"] // nodes),) * nodes)
+    nodes = _nodes(given.get("numa_nodes") or "0", sizes["vcpus"], sizes["memory_mb"])
+    if NUMA not in ignored:
+        host = host._replace(nodes=nodes)
     if count == 1:
         return [host._replace(name=name or f"host-{before}")]
     return [host._replace(name=f"{name or 'host'}-{before + number}") for number in range(count)]
+
+
+def text_of_nodes(nodes: Sequence[tuple[int, int]]) -> str:
+    """NUMA nodes as ``numa_nodes`` of a fleet has them; empty if there are none."""
+    return " ".join(f"{vcpus}:{memory_mb}" for vcpus, memory_mb in nodes)
+
+
+def _nodes(text: str, vcpus: int, memory_mb: int) -> tuple[tuple[int, int], ...]:
+    """The NUMA nodes of a host: so many equal ones, or those whose sizes are given."""
+    if ":" not in text:
+        count = whole(text, "numa_nodes")
+        if count > HOST_NODES_LIMIT or (count and (vcpus % count or memory_mb % count)):
+            raise ValueError(
+                f"numa_nodes: vcpus and memory_mb cannot be divided equally among {count} nodes, {HOST_NODES_LIMIT} at most"
+            )
+        return ((vcpus // count, memory_mb // count),) * count if count else ()
+    sizes = [part.split(":") for part in text.split()]
+    if len(sizes) > HOST_NODES_LIMIT or any(len(size) != 2 for size in sizes):
+        raise ValueError(f"numa_nodes: {text} is no list of vcpus:memory_mb, {HOST_NODES_LIMIT} at most")
+    found = tuple((whole(cpus, "numa_nodes"), whole(memory, "numa_nodes")) for cpus, memory in sizes)
+    if sum(cpus for cpus, _ in found) > vcpus or sum(memory for _, memory in found) > memory_mb:
+        raise ValueError("numa_nodes: the nodes have more than the host's vcpus or memory_mb")
+    return found
 
 
 def _huawei(values: Sequence[str], before: int, ignored: Collection[str]) -> list[FleetHost]:

@@ -20,9 +20,9 @@ from db.api import history
 from db.api.history import PastBody
 from db.sql.engine import ApiDatabase
 from lab.external_sort import sorted_rows
-from lab.fleet import FleetHost
+from lab.fleet import FleetHost, text_of_nodes
 from lab.table_file import Value
-from objects import errors
+from objects import errors, numa
 from objects.base import Object
 from objects.group import GroupPolicy
 from objects.spec import RequestSpec
@@ -45,8 +45,18 @@ TRACE_COLUMNS = {
     "group": str,
     "policy": str,
     "fault_domain": str,
+    "numa_nodes": int,
 }
-FLEET_COLUMNS = {"host": str, "vcpus": int, "memory_mb": int, "disk_gb": int, "cell": str, "zone": str, "rack": str}
+FLEET_COLUMNS = {
+    "host": str,
+    "vcpus": int,
+    "memory_mb": int,
+    "disk_gb": int,
+    "cell": str,
+    "zone": str,
+    "rack": str,
+    "numa_nodes": str,
+}
 
 
 class HistoryRecord(Object, frozen=True, kw_only=True):
@@ -94,6 +104,7 @@ class _Stay(NamedTuple):
     group: str
     policy: str
     fault_domain: str
+    numa_nodes: int
 
     def joined(self, other: _Stay) -> _Stay | None:
         """Both as one; None if they differ, or one begins after the other's end."""
@@ -107,15 +118,19 @@ class Recorder:
     """Reads bodies, and counts those that are left out.
 
     ``moment``: what happened later is not recorded, in seconds since the epoch. ``since``: what ended before is left out, and what
-    began before begins then. ``without``: uuids of cells that are left out. ``default_zone`` has no pseudonym.
+    began before begins then. ``without``: uuids of cells that are left out. ``default_zone`` has no pseudonym. ``with_nodes``: some
+    host has NUMA nodes that are counted.
     """
 
-    def __init__(self, moment: float, since: float | None, without: Collection[str], names: Names, default_zone: str) -> None:
+    def __init__(
+        self, moment: float, since: float | None, without: Collection[str], names: Names, default_zone: str, *, with_nodes: bool
+    ) -> None:
         self.moment = moment
         self._since = since
         self._without = frozenset(without)
         self._names = names
         self._default_zone = default_zone
+        self._with_nodes = with_nodes
         self.begins, self.never_ran, self.unreadable = moment, 0, 0
 
     def trace(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]], folder: Path) -> Iterator[list[Value]]:
@@ -157,6 +172,7 @@ class Recorder:
             "" if group is None else group.uuid,
             "" if group is None else str(group.policy),
             (spec.fault_domain or "") if apart else "",
+            _nodes_of(spec) if self._with_nodes else 1,
         ]
 
     def _line(self, stay: _Stay) -> list[Value]:
@@ -174,6 +190,7 @@ class Recorder:
             of("group", stay.group),
             stay.policy,
             of("domain", stay.fault_domain),
+            stay.numa_nodes,
         ]
 
     def zone(self, name: str) -> str:
@@ -183,7 +200,13 @@ class Recorder:
         """A line of the fleet."""
         of = self._names.of
         name, cell, rack = of("host", host.name), of("cell", host.cell), of("rack", host.rack or "")
-        return [name, host.vcpus, host.memory_mb, host.disk_gb, cell, self.zone(host.zone or ""), rack]
+        return [name, host.vcpus, host.memory_mb, host.disk_gb, cell, self.zone(host.zone or ""), rack, text_of_nodes(host.nodes)]
+
+
+def _nodes_of(spec: RequestSpec) -> int:
+    """The number of NUMA nodes that a server is divided over. One that cannot be divided equally counts as on one."""
+    takes, properties = spec.flavor.takes, {} if spec.image is None else spec.image.properties
+    return max(numa.asked(spec.flavor.extra_specs, properties, takes.vcpus, takes.memory_mb), 1)
 
 
 def _joined(rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
@@ -238,13 +261,21 @@ def archived_bodies(path: Path) -> Iterator[tuple[PastBody, RequestSpec | None]]
 
 
 def fleet_of(
-    nodes: Iterable[tuple[str, str, Mapping[str, float], str]], zones: Mapping[str, str], racks: Mapping[str, str]
+    nodes: Iterable[tuple[str, str, Mapping[str, float], str, Mapping[str, int]]],
+    zones: Mapping[str, str],
+    racks: Mapping[str, str],
 ) -> list[FleetHost]:
-    """``nodes``: host, node, capacity by column, and the name of the cell. A host with several nodes is several hosts."""
+    """``nodes``: host, node, capacity by column, the name of the cell, and capacities of resource classes, those of NUMA nodes too.
+
+    A host with several nodes is several hosts.
+    """
     found: dict[str, list[tuple[str, FleetHost]]] = {}
-    for host, node, capacity, cell in nodes:
+    for host, node, capacity, cell, resources in nodes:
         vcpus, memory_mb, disk_gb = (max(int(capacity[name]), 0) for name in ("vcpus", "memory_mb", "disk_gb"))
         made = FleetHost(host, vcpus, memory_mb, disk_gb, cell=cell, zone=zones.get(host), rack=racks.get(host))
+        numbers = sorted({number for name in resources if (number := numa.node_of_class(name)) is not None})
+        parts = [tuple(resources.get(name, 0) for name in numa.class_names(number)) for number in numbers]
+        made = made._replace(nodes=tuple((cpus, memory) for cpus, memory in parts))
         found.setdefault(host, []).append((node, made))
     hosts: list[FleetHost] = []
     for some in found.values():

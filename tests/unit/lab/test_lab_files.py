@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.demand import demand_of
-from lab.fleet import FleetHost, read_fleet, resized
+from lab.fleet import FleetHost, read_fleet, resized, text_of_nodes
 from lab.trace import FAULT_DOMAINS, NUMA, Arrival, open_trace
 from objects import errors
 from objects.group import GroupPolicy
@@ -158,10 +158,13 @@ def test_a_huawei_host_has_two_nodes_or_one(tmp_path: Path) -> None:
     assert read_fleet(path) == [host._replace(nodes=each) for host, each in zip(added_up, nodes, strict=True)]
 
 
-def test_a_fleet_says_how_many_nodes_of_equal_size_a_host_has(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "fleet.csv", "vcpus,memory_mb,numa_nodes", ["8,64,2", "8,64,"])
-    assert [host.nodes for host in read_fleet(path)] == [((4, 32), (4, 32)), ()]
-    assert [host.nodes for host in read_fleet(path, (NUMA,))] == [(), ()]
+def test_a_fleet_says_which_nodes_a_host_has(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "fleet.csv", "vcpus,memory_mb,numa_nodes", ["8,64,2", "8,64,", "8,64,3:40 5:23"])
+    nodes = [host.nodes for host in read_fleet(path)]
+    assert nodes == [((4, 32), (4, 32)), (), ((3, 40), (5, 23))]
+    assert [host.nodes for host in read_fleet(path, (NUMA,))] == [(), (), ()]
+    again = write_lines(tmp_path / "again.csv", "vcpus,memory_mb,numa_nodes", [f"8,64,{text_of_nodes(each)}" for each in nodes])
+    assert [host.nodes for host in read_fleet(again)] == nodes
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,13 @@ def test_a_fleet_says_how_many_nodes_of_equal_size_a_host_has(tmp_path: Path) ->
         ("vcpus", ["8"], "line 1: the column 'memory_mb' is missing"),
         ("cpus,memory_mb", ["8,8"], "line 1: the column 'vcpus' is missing"),
         ("vcpus,memory_mb,numa_nodes", ["8,9,2"], "line 2: numa_nodes: vcpus and memory_mb cannot be divided equally among 2"),
+        (
+            "vcpus,memory_mb,numa_nodes",
+            ["8,9,4:4 5:4"],
+            "line 2: numa_nodes: the nodes have more than the host's vcpus or memory_mb",
+        ),
+        ("vcpus,memory_mb,numa_nodes", ["8,9,4:4:4"], "line 2: numa_nodes: 4:4:4 is no list of vcpus:memory_mb"),
+        ("vcpus,memory_mb,numa_nodes", ["8,9,4:x"], "line 2: numa_nodes: 'x' is not a whole number"),
         ("vcpus,memory_mb,row", ["8,8,1"], "line 1: the column 'row' is unknown"),
         ("vcpus,memory_mb", ["8"], "line 2: has 1 values for 2 columns"),
         ("vcpus,memory_mb", ["8,many"], "line 2: memory_mb: 'many' is not a whole number"),
