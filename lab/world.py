@@ -129,9 +129,10 @@ class World:
 
     def _enter(self, row: int, nodes: tuple[int, ...], now: float, arrival: Arrival, count: int) -> None:
         table, before = self.table, self._ledger[row]
-        used = Counter(before.used_resources)
-        for name, amount in numa.taken(nodes, arrival.vcpus, arrival.memory_mb).items():
-            used[name] += count * amount
+        used = before.used_resources
+        if nodes:
+            taken = numa.taken(nodes, arrival.vcpus, arrival.memory_mb)
+            used = {**used, **{name: used.get(name, 0) + count * amount for name, amount in taken.items()}}
         after = msgspec.structs.replace(
             before,
             generation=before.generation + 1,
@@ -139,7 +140,7 @@ class World:
             used_memory_mb=before.used_memory_mb + count * arrival.memory_mb,
             used_disk_gb=before.used_disk_gb + count * arrival.disk_gb,
             instances=before.instances + count,
-            used_resources=dict(used),
+            used_resources=used,
         )
         self._ledger[row] = after
         table.guests[row] = after.instances
