@@ -32,7 +32,7 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
 from objects.messages_version import HOLDS, RACKS
-from objects.quota import Admission
+from objects.quota import UNLIMITED, Admission
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
 from service.batching import GroupCommit
@@ -124,7 +124,7 @@ class Acceptor:
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
         if server.personality:
-            create.check_personality(server.personality, self._limits.of(call.context.project_id))
+            create.check_personality(server.personality, self._limits.in_force(call.context))
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
         given = self._boot_secrets.given(server)
@@ -142,6 +142,7 @@ class Acceptor:
             limits=self._limits.of_servers(),
             at_least=least,
             group_members=most,
+            user_group_members=self._limits.of_user(spec.project_id, spec.user_id).get("server_group_members", UNLIMITED),
             unique_names=self._settings.unique_server_names,
         )
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
@@ -197,7 +198,7 @@ class Acceptor:
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
             properties=create.properties(
-                server, self._key(call, server.key_name), self._limits.of(context.project_id)["metadata_items"]
+                server, self._key(call, server.key_name), self._limits.in_force(context)["metadata_items"]
             ),
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,

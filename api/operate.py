@@ -238,8 +238,8 @@ class Operations:
             self._doorbell.deleted(call.context, deleted.bodies)
 
     def limits(self, call: Call) -> dict[str, int]:
-        """The limits of the caller's project, by the names of quotas; -1: none."""
-        return self._limits.of(call.context.project_id)
+        """The limits in force for the caller, by the names of quotas; -1: none."""
+        return self._limits.in_force(call.context)
 
     def public_key(self, call: Call, name: str) -> str:
         """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""

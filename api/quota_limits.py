@@ -1,4 +1,4 @@
-"""The limits in force: configured, replaced by the default class, and replaced by those of a project."""
+"""The limits in force: configured, replaced by the default class, by those of a project, and lowered by those of a user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from db.api.cache import EpochCache, EpochReader
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import INT32_MAX
-from objects.quota import RESOURCES, UNLIMITED, QuotaLimits
+from objects.context import RequestContext
+from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower
 
 INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, "injected_file_path_bytes": 255}
 """As in the Compute API: a config drive is small. The default class changes them."""
@@ -41,6 +42,21 @@ class LimitsInForce:
         """By name, without a project's own limits of servers."""
         defaults = self.defaults(latest=latest)
         return defaults | self._cache.get().projects.get(project_id, {})
+
+    def of_user(self, project_id: str, user_id: str) -> dict[str, int]:
+        """Only those that were set for the user in the project, by name, without the limits of servers."""
+        return self._cache.get().users.get((project_id, user_id), {})
+
+    def in_force(self, context: RequestContext) -> dict[str, int]:
+        """By name, for the caller: the lower one where its project and it itself have a limit. Without those of servers."""
+        return self.in_force_for(context.project_id, context.user_id)
+
+    def in_force_for(self, project_id: str, user_id: str) -> dict[str, int]:
+        """The same for this user in this project."""
+        limits = self.of(project_id)
+        return limits | {
+            name: lower(limits[name], own) for name, own in self.of_user(project_id, user_id).items() if name in limits
+        }
 
 
 def configured(settings: ApiSettings) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""``/os-quota-sets/{project}``: the limits and usage of a project."""
+"""``/os-quota-sets/{project}``: the limits and usage of a project, and with ``user_id`` of a user in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from api.query import refuse_unknown_names
 from api.quota_limits import LimitsInForce, names_in
 from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
-from db.api import quota_limits, quotas
+from db.api import quota_limits, quotas, user_quotas
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
-from objects import errors
 from objects.ids import checked_identifier
-from objects.quota import RESOURCES, OwnLimits, Quota
+from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, UserQuota, check_limit
 
 
 class QuotaSets:
@@ -33,18 +32,20 @@ class QuotaSets:
         self._validator = VersionedValidator((since, schemas.quota_update(since)) for since in schemas.QUOTA_CHANGES)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        """Of a user, too: it is its project's limits that apply to it."""
-        call = _call(req, project_id, may_name_user=True)
-        quota = self._database.read(quotas.get, project_id)
-        answer(resp, {"quota_set": {"id": project_id} | self._numbers(quota, call)})
+        call, user_id = _call(req, project_id)
+        quota, user = self._database.read(_quotas, project_id, user_id)
+        answer(resp, {"quota_set": {"id": project_id} | self._numbers(quota, user, call)})
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _call(req, project_id)
-        quota, groups = self._database.read(quotas.usage, project_id)
-        used = msgspec.structs.asdict(quota.used) | {"server_groups": groups}
-        shown = {
-            name: {"in_use": used.get(name, 0), "limit": limit, "reserved": 0} for name, limit in self._numbers(quota, call).items()
-        }
+        call, user_id = _call(req, project_id)
+        user = None
+        if user_id is None:
+            quota, groups = self._database.read(quotas.usage, project_id)
+        else:
+            quota, user, groups = self._database.read(quotas.of_user, project_id, user_id)
+        used = msgspec.structs.asdict(quota.used if user is None else user.used) | {"server_groups": groups}
+        numbers = self._numbers(quota, user, call)
+        shown = {name: {"in_use": used.get(name, 0), "limit": limit, "reserved": 0} for name, limit in numbers.items()}
         answer(resp, {"quota_set": {"id": project_id} | shown})
 
     def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
@@ -56,49 +57,97 @@ class QuotaSets:
 
     @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        call = _call(req, project_id)
+        call, user_id = _call(req, project_id)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
         body = document["quota_set"]
         force = schemas.BOOLEANS[body.get("force", False)]
         given = limits_in_force.given(body, "quota_set")
-        changed = self._database.write(_change, project_id, given, force=force)
-        answer(resp, {"quota_set": self._numbers(changed, call)})
+        user = None
+        if user_id is None:
+            quota = self._database.write(_change, project_id, given, force=force)
+        else:
+            limits = self._limits.of(project_id, latest=True)
+            quota, user = self._database.write(_change_user, project_id, user_id, given, limits, force=force)
+        answer(resp, {"quota_set": self._numbers(quota, user, call)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
-        """A user has no limits of its own that could be deleted."""
-        _call(req, project_id, may_name_user=True)
-        if req.get_param("user_id") is None:
-            self._database.write(_forget, project_id)
+        """Of a project: also the limits of its users."""
+        _, user_id = _call(req, project_id)
+        self._database.write(_forget, project_id, user_id)
         resp.status = 202
 
-    def _numbers(self, quota: Quota, call: Call) -> dict[str, int]:
+    def _numbers(self, quota: Quota, user: UserQuota | None, call: Call) -> dict[str, int]:
         """Every limit of the Compute API in this version, by name."""
         limits = self._limits.of(quota.project_id, latest=True)
-        limits |= msgspec.structs.asdict(quota.own.over(limits_in_force.of_servers(limits)))
+        of_servers = quota.own.over(limits_in_force.of_servers(limits))
+        if user is not None:
+            limits |= self._limits.of_user(user.project_id, user.user_id)
+            of_servers = user.own.over(of_servers)
+        limits |= msgspec.structs.asdict(of_servers)
         return {name: limits[name] for name in names_in(call, Since.NETWORK_LIMITS_GONE)}
 
 
+def _quotas(tx: ApiTransaction, project_id: str, user_id: str | None) -> tuple[Quota, UserQuota | None]:
+    """The user's, if one is named, without the usage of a user that has no limits."""
+    user = None if user_id is None else user_quotas.get(tx, project_id, user_id)
+    if user_id is not None and user is None:
+        user = UserQuota(project_id=project_id, user_id=user_id)
+    return quotas.get(tx, project_id), user
+
+
 def _change(tx: ApiTransaction, project_id: str, given: dict[str, int], *, force: bool) -> Quota:
-    own = OwnLimits(**{name: given[name] for name in RESOURCES if name in given})
-    changed = quotas.change(tx, project_id, own, force=force)
-    quota_limits.change(tx, project_id, {name: limit for name, limit in given.items() if name not in RESOURCES})
+    changed = quotas.change(tx, project_id, _of_servers(given), force=force)
+    further = _further(given)
+    of_users = quota_limits.others(tx, project_id) if further and not force else {}
+    for name, limit in further.items():
+        check_limit(name, limit, of_users.get(name, 0))
+    quota_limits.change(tx, project_id, further)
     return changed
 
 
-def _forget(tx: ApiTransaction, project_id: str) -> None:
+def _change_user(
+    tx: ApiTransaction, project_id: str, user_id: str, given: dict[str, int], limits: dict[str, int], *, force: bool
+) -> tuple[Quota, UserQuota]:
+    """``limits``: those of the project, without its own of servers."""
+    defaults = limits_in_force.of_servers(limits)
+    changed = quotas.change_user(tx, project_id, user_id, _of_servers(given), defaults, force=force)
+    further = _further(given)
+    if further and not force:
+        others = quota_limits.others(tx, project_id, user_id)
+        used = {"server_groups": user_quotas.groups(tx, project_id, user_id)}
+        for name, limit in further.items():
+            most = limits[name] if limits[name] == UNLIMITED else max(0, limits[name] - others.get(name, 0))
+            check_limit(name, limit, used.get(name, 0), most)
+    quota_limits.change_user(tx, project_id, user_id, further)
+    return changed
+
+
+def _of_servers(given: dict[str, int]) -> OwnLimits:
+    return OwnLimits(**{name: given[name] for name in RESOURCES if name in given})
+
+
+def _further(given: dict[str, int]) -> dict[str, int]:
+    return {name: limit for name, limit in given.items() if name not in RESOURCES}
+
+
+def _forget(tx: ApiTransaction, project_id: str, user_id: str | None) -> None:
+    if user_id is not None:
+        quotas.forget_user(tx, project_id, user_id)
+        quota_limits.forget_users(tx, project_id, user_id)
+        return
     quotas.forget(tx, project_id)
+    quotas.forget_users(tx, project_id)
     quota_limits.forget(tx, project_id)
+    quota_limits.forget_users(tx, project_id)
 
 
-def _call(req: falcon.Request, project_id: str, *, may_name_user: bool = False) -> Call:
-    """Raises errors.Invalid for a parameter or project that cannot be."""
+def _call(req: falcon.Request, project_id: str) -> tuple[Call, str | None]:
+    """Also the user that is named. Raises errors.Invalid for a parameter, project or user that cannot be."""
     call = calls.of(req)
     checked_identifier("project_id", project_id)
     user_id = req.get_param("user_id")
-    if user_id is not None and may_name_user:
+    if user_id is not None:
         checked_identifier("user_id", user_id)
-    elif user_id is not None:
-        raise errors.Invalid("user_id: only projects have quotas, not users")
     refuse_unknown_names(req, call, ("user_id",))
-    return call
+    return call, user_id

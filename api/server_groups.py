@@ -22,6 +22,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup
+from objects.quota import UNLIMITED
 
 QUERY = frozenset({"all_projects", "limit", "offset"})
 
@@ -67,7 +68,9 @@ class ServerGroups:
             max_server_per_host=int(rules.get("max_server_per_host", 1)),
             max_server_per_rack=int(rules["max_server_per_rack"]) if "max_server_per_rack" in rules else None,
         )
-        self._database.write(server_groups.create, group, self._limits.of(group.project_id)["server_groups"])
+        limit = self._limits.of(group.project_id)["server_groups"]
+        of_user = self._limits.of_user(group.project_id, group.user_id).get("server_groups", UNLIMITED)
+        self._database.write(server_groups.create, group, limit, of_user)
         answer(resp, {"server_group": _shown(group, (), call)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, group_id: str) -> None:

@@ -51,6 +51,8 @@ NUMA_NODES = V1_1
 
 HOLDS = V1_1
 """The first version in which conductors know that a request is held."""
+USER_QUOTAS = V1_1
+"""The first version in which every process charges users that have limits of their own."""
 
 _VERSION = r"(\d{1,4})\.(\d{1,4})"
 _SPAN = re.compile(f"{_VERSION}(?:-{_VERSION})?")

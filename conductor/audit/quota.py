@@ -1,4 +1,4 @@
-"""Compare the quota usage charged to projects with their servers."""
+"""Compare the quota usage charged to projects and their users with their servers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MISCHARGED = "quota unlike the servers"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
-    """Only projects whose usage differs: one statement compares all projects."""
-    projects = [drift.project_id for drift in places.api.read(quotas.differences)]
+    """Only projects whose usage differs, or that of a user in them: two statements compare all."""
+    projects = sorted({drift.project_id for drift in places.api.read(quotas.differences)})
     for start in range(0, len(projects), AUDIT_PAGE_SIZE):
         yield AuditPage(keys=tuple(projects[start : start + AUDIT_PAGE_SIZE]))
 
@@ -24,7 +24,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
         Finding(
             kind=MISCHARGED,
             key=drift.project_id,
-            what=f"project {drift.project_id} is charged for {_named(drift.used)}, and has {_named(drift.counted)}",
+            what=f"{_owner(drift)} is charged for {_named(drift.used)}, and has {_named(drift.counted)}",
             repair="charged for its actual usage",
             safe=True,
         )
@@ -33,10 +33,14 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     ]
 
 
+def _owner(drift: quotas.Drift) -> str:
+    return f"project {drift.project_id}" if drift.user_id is None else f"user {drift.user_id} in project {drift.project_id}"
+
+
 def _named(usage: QuotaUsage) -> str:
     return f"{usage.instances} instances, {usage.cores} cores, {usage.ram} MiB"
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
-    for finding in findings:
-        places.api.write(quotas.repair, finding.key)
+    for project_id in sorted({finding.key for finding in findings}):
+        places.api.write(quotas.repair, project_id)

@@ -18,7 +18,7 @@ from db.sql.keyed import KeyedDelete
 from objects import errors, server_name, stored
 from objects.base import Object
 from objects.network import PortRequest
-from objects.quota import ANY, Admission, QuotaUsage
+from objects.quota import ANY, UNLIMITED, Admission, QuotaUsage, shares
 from objects.spec import RequestSpec
 
 
@@ -122,7 +122,9 @@ def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
     except errors.OverQuota as refusal:
         refusals.append(str(refusal))
     try:
-        server_groups.refuse_crowds(tx, [spec.group.uuid] if spec.group else [], arrival.admission.group_members, count)
+        groups = [spec.group.uuid] if spec.group else []
+        server_groups.refuse_crowds(tx, groups, arrival.admission.group_members, count)
+        server_groups.refuse_crowds(tx, groups, arrival.admission.user_group_members, count, user_id=spec.user_id)
     except errors.OverQuota as refusal:
         refusals.append(str(refusal))
     try:
@@ -143,12 +145,9 @@ def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> 
     must roll back and accept each batch alone.
     """
     _insert(tx, arrivals, now)
-    projects: dict[str, list[NewBatch]] = {}
-    for arrival in arrivals:
-        projects.setdefault(arrival.spec.project_id, []).append(arrival)
-    for project_id, some in sorted(projects.items()):
-        more = [QuotaUsage.of(arrival.spec.flavor, len(arrival.servers)) for arrival in some]
-        quotas.charge_all(tx, project_id, more, some[0].admission.limits)
+    more = shares((a.spec.project_id, a.spec.user_id, QuotaUsage.of(a.spec.flavor, len(a.servers))) for a in arrivals)
+    for project_id, by_user in more.items():
+        quotas.charge_all(tx, project_id, by_user, arrivals[0].admission.limits)
     _refuse_crowds(tx, arrivals)
     return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
 
@@ -177,6 +176,10 @@ def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
     """Raises errors.OverQuota if a server group has too many members now. Batches at the same moment may exceed the limit."""
     groups = [arrival.spec.group.uuid for arrival in arrivals if arrival.spec.group is not None]
     server_groups.refuse_crowds(tx, groups, arrivals[0].admission.group_members)
+    for arrival in arrivals:
+        if arrival.spec.group is not None and arrival.admission.user_group_members != UNLIMITED:
+            spec, most = arrival.spec, arrival.admission.user_group_members
+            server_groups.refuse_crowds(tx, [arrival.spec.group.uuid], most, user_id=spec.user_id)
 
 
 def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> None:

@@ -112,7 +112,7 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
     if not dialect.insert_new(tx, instance_mappings, [values]):
         return False
     if size is not None:
-        quotas.add(tx, row.project_id, size)
+        quotas.add(tx, row.project_id, {row.user_id: size})
     return True
 
 

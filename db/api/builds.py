@@ -213,6 +213,7 @@ _MARK = (
 )
 _MAPPING = sa.select(
     instance_mappings.c.project_id,
+    instance_mappings.c.user_id,
     instance_mappings.c.cell_uuid,
     instance_mappings.c.deleted,
     instance_mappings.c.vcpus,
@@ -265,7 +266,8 @@ def delete(
         raise RetryRequest(LookupError(f"an operation on server {uuid} was just accepted"))
     edits.check_lock(uuid, marked.locked_by, ignored=ignores_lock)
     if marked.vcpus is not None:
-        quotas.release(tx, marked.project_id, QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb))
+        size = QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb)
+        quotas.release(tx, marked.project_id, {marked.user_id: size})
     if not queued:
         if marked.state == "deleted":  # its cell has ended it before
             addresses.free(tx, [uuid], now)

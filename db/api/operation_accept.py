@@ -25,7 +25,7 @@ from objects.instance import Server
 from objects.move import Move, MoveKind
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import vm_state_of
-from objects.quota import QuotaLimits, QuotaUsage
+from objects.quota import QuotaLimits, QuotaUsage, shares
 from objects.spec import Image, RequestSpec
 from objects.task import Power, TaskState
 
@@ -270,21 +270,20 @@ def _accept_moves(
     """Queue the builds of the twins, and charge their growth. Returns the operations with the sizes of their twins, by uuid."""
     known = mappings.specs(tx, {bodies[asked.server_uuid].server.batch_id for asked, _ in moves})
     twins: list[Twin] = []
-    growth: dict[str, QuotaUsage] = {}
+    growth: list[tuple[str, str, QuotaUsage]] = []
     for asked, operation in moves:
         source = bodies[asked.server_uuid]
         spec = _spec_of_twin(asked, source, known.get(source.server.batch_id))
         cores, ram = growth_of(spec, source)
-        before = growth.get(operation.project_id, QuotaUsage())
-        growth[operation.project_id] = QuotaUsage(cores=before.cores + cores, ram=before.ram + ram)
+        if cores or ram:
+            growth.append((operation.project_id, source.server.user_id, QuotaUsage(cores=cores, ram=ram)))
         sized = msgspec.structs.replace(operation, vcpus=spec.flavor.vcpus, memory_mb=spec.flavor.memory_mb)
         twins.append(Twin(operation=sized, spec=spec, source=source))
     insert_specs(tx, [each.spec for each in twins], now)
     insert_twins(tx, twins, now)
     limits = {operation.project_id: asked.limits for asked, operation in moves}
-    for project_id, more in sorted(growth.items()):
-        if more.cores or more.ram:
-            quotas.charge_more(tx, project_id, more, limits[project_id])
+    for project_id, more in shares(growth).items():
+        quotas.charge_more(tx, project_id, more, limits[project_id])
     return {each.operation.uuid: each.operation for each in twins}
 
 

@@ -177,7 +177,7 @@ def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
     if each.operation is not None and operation_accept.turn_of(each.operation.number) < row.turn:
         operations.end(tx, [each.operation], Outcome.GIVEN_UP, now, RESTORED)
     if each.is_shown or shown is None or shown.server.deleted:
-        quotas.add(tx, row.project_id, QuotaUsage(instances=1))  # what it was before is not counted any more
+        quotas.add(tx, row.project_id, {row.user_id: QuotaUsage(instances=1)})  # what it was before is not counted any more
     tx.execute(_POINT, {"home": home.uuid, "body": row.uuid, "number": operation_accept.last_number(home, each.body)})
     tx.execute(_HIDE, {"uuid": row.uuid, "is_hidden": False})
     if shown is not None and not each.is_shown:

@@ -23,7 +23,7 @@ from db.sql.keyed import KeyedDelete, by_index
 from objects import errors, notification, text
 from objects.base import Object
 from objects.operation import NOBODY, Initiator, Operation, OperationKind, OperationState, Outcome
-from objects.quota import QuotaUsage
+from objects.quota import QuotaUsage, shares
 from objects.task import Power, TaskState
 
 State = OperationState
@@ -451,13 +451,11 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
     charged_for = [(each.operation.twin_uuid, each.operation.vcpus or 0, each.operation.memory_mb or 0) for each in some]
     _each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
     deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _initiators(some), now)
-    growth: dict[str, QuotaUsage] = {}
-    for each in some:
-        before, twin = growth.get(each.operation.project_id, QuotaUsage()), each.twin
-        charged = twin.charge if twin is not None else (0, 0)
-        more_cores, more_ram = (each.operation.vcpus or 0) - charged[0], (each.operation.memory_mb or 0) - charged[1]
-        growth[each.operation.project_id] = QuotaUsage(cores=before.cores + more_cores, ram=before.ram + more_ram)
-    for project_id, more in sorted(growth.items()):
+    growth: list[tuple[str, str, QuotaUsage]] = []
+    for each, twin in [(each, each.twin) for each in some if each.twin is not None]:
+        more_cores, more_ram = (each.operation.vcpus or 0) - twin.charge[0], (each.operation.memory_mb or 0) - twin.charge[1]
+        growth.append((each.operation.project_id, twin.server.user_id, QuotaUsage(cores=more_cores, ram=more_ram)))
+    for project_id, more in shares(growth).items():
         quotas.add(tx, project_id, more)
     operations.end(tx, [each.operation for each in some], Outcome.DONE, now)
     return deleted
@@ -485,11 +483,8 @@ def drop(
     if gone:
         tx.execute(_GONE, {"uuids": gone, "now": now})
     image_removals.add(tx, dict.fromkeys(snapshots_of(tx, [body for body in live if body.server.is_shelved]).values()), now)
-    freed: dict[str, QuotaUsage] = {}
-    for body in live:
-        before = freed.get(body.server.project_id, QuotaUsage())
-        freed[body.server.project_id] = QuotaUsage(cores=before.cores + body.charge[0], ram=before.ram + body.charge[1])
-    for project_id, less in sorted(freed.items()):
+    freed = [(b.server.project_id, b.server.user_id, QuotaUsage(cores=b.charge[0], ram=b.charge[1])) for b in live]
+    for project_id, less in shares(freed).items():
         quotas.release(tx, project_id, less)
     claims.release(tx, stamp, gone)
     if over := [body.uuid for body in live if body.uuid in gone or body.server.state == "deleted"]:
@@ -554,7 +549,7 @@ def _end_server(
     server_uuid = shown.server.uuid
     carried = drop(tx, stamp, bodies, {server_uuid: initiator}, now)
     server_names.free(tx, server_uuid)
-    quotas.release(tx, shown.server.project_id, QuotaUsage(instances=1))
+    quotas.release(tx, shown.server.project_id, {shown.server.user_id: QuotaUsage(instances=1)})
     if outbox.kept(tx) and (shown.server.turn or (opened is not None and opened.held)):
         outbox.put(tx, "api", notification.of_moved_delete(server_uuid, shown.server.host, now))
     if opened is not None:

@@ -1,21 +1,41 @@
 """Quotas: one row per project with its limits and usage. A transaction that adds or deletes servers of the project locks it.
 
 At every commit the usage is the sum over the project's instance mappings that are not deleted: the transaction that inserts such a
-mapping, or marks one deleted, also changes the usage. It does not depend on reports from cells.
+mapping, or marks one deleted, also changes the usage. It does not depend on reports from cells. The same holds of the rows of users
+with limits of their own (``db/api/user_quotas.py``), whose number is in the project's row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
+from db.api import finalized, user_quotas
 from db.api.tables import quotas, server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
+from db.sql.galera import compare_locks
 from objects import errors
-from objects.quota import RESOURCES, UNLIMITED, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit, refuse_growth
+from objects.messages_version import USER_QUOTAS
+from objects.quota import (
+    OF_USER,
+    RESOURCES,
+    UNLIMITED,
+    Admission,
+    OwnLimits,
+    Quota,
+    QuotaLimits,
+    QuotaUsage,
+    Shares,
+    UserQuota,
+    admit,
+    check_limit,
+    refuse_growth,
+    refuse_user_growth,
+)
 from objects.spec import RequestSpec
 
 _USED = {name: quotas.c[f"used_{name}"] for name in RESOURCES}
@@ -29,6 +49,13 @@ _RELEASE = (
     .where(quotas.c.project_id == sa.bindparam("project"))
     .values({column: column - sa.bindparam(f"less_{name}") for name, column in _USED.items()})
 )
+_RELEASE_UNSHARED = _RELEASE.where(quotas.c.limited_users == 0)
+_LIMITED = (
+    sa.update(quotas)
+    .where(quotas.c.project_id == sa.bindparam("project"))
+    .values(limited_users=quotas.c.limited_users + sa.bindparam("change"))
+)
+_COUNTED = sa.update(quotas).where(quotas.c.project_id == sa.bindparam("project")).values(limited_users=sa.bindparam("users"))
 _DECIDE = (
     sa.update(quotas)
     .where(quotas.c.project_id == sa.bindparam("project"))
@@ -45,44 +72,55 @@ def charge(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admiss
     """
     _refuse_if_unknown(tx, spec, wanted, admission)
     more = QuotaUsage.of(spec.flavor, wanted)
-    row = {"project_id": spec.project_id} | _named("used", more) | _named("more", more)
-    quota = _quota(_CHARGE.one(tx, row))
-    before = QuotaUsage(**{name: getattr(quota.used, name) - getattr(more, name) for name in RESOURCES})
-    admitted = admit(Quota(project_id=spec.project_id, own=quota.own, used=before), spec.flavor, wanted, admission)
+    quota = _add(tx, spec.project_id, more)
+    users = user_quotas.add(tx, spec.project_id, {spec.user_id: more}) if quota.limited_users else []
+    user = (
+        UserQuota(project_id=spec.project_id, user_id=spec.user_id, own=users[0].own, used=_less(users[0].used, more))
+        if users
+        else None
+    )
+    before = Quota(project_id=spec.project_id, own=quota.own, used=_less(quota.used, more))
+    admitted = admit(before, spec.flavor, wanted, admission, user)
     if admitted < wanted:
-        release(tx, spec.project_id, QuotaUsage.of(spec.flavor, wanted - admitted))
+        release(tx, spec.project_id, {spec.user_id: QuotaUsage.of(spec.flavor, wanted - admitted)})
     return admitted
 
 
 def admitted(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> int:
     """What ``charge`` would return, without a charge and without a lock. Raises errors.OverQuota."""
-    return admit(get(tx, spec.project_id), spec.flavor, wanted, admission)
+    quota = get(tx, spec.project_id)
+    user = user_quotas.get(tx, spec.project_id, spec.user_id) if quota.limited_users else None
+    return admit(quota, spec.flavor, wanted, admission, user)
 
 
-def charge_all(tx: ApiTransaction, project_id: str, more: Sequence[QuotaUsage], defaults: QuotaLimits) -> None:
-    """Charge the project for several batches at once, if the quota has room for all of them.
+def charge_all(tx: ApiTransaction, project_id: str, more: Shares, defaults: QuotaLimits) -> None:
+    """Charge the project for several batches at once, if the quotas have room for all of them.
 
-    Raises errors.OverQuota if it has not, or may not have; the caller must then roll back.
+    Raises errors.OverQuota if they have not, or may not have; the caller must then roll back.
     """
-    total = QuotaUsage(**{name: sum(getattr(usage, name) for usage in more) for name in RESOURCES})
-    _refuse_beyond(Quota(project_id=project_id, used=total), total, defaults)  # before inserting, as in ``_refuse_if_unknown``
-    row = {"project_id": project_id} | _named("used", total) | _named("more", total)
-    _refuse_beyond(_quota(_CHARGE.one(tx, row)), total, defaults)
+    total = QuotaUsage.total(more.values())
+    _refuse_beyond(OwnLimits().over(defaults), total, total)  # before inserting, as in ``_refuse_if_unknown``
+    quota = _add(tx, project_id, total)
+    _refuse_beyond(quota.own.over(defaults), quota.used, total)
+    for user in user_quotas.add(tx, project_id, more) if quota.limited_users else ():
+        _refuse_beyond(user.own.over(QuotaLimits()), user.used, more[user.user_id], OF_USER)
 
 
-def charge_more(tx: ApiTransaction, project_id: str, more: QuotaUsage, defaults: QuotaLimits) -> None:
+def charge_more(tx: ApiTransaction, project_id: str, more: Shares, defaults: QuotaLimits) -> None:
     """Charge the project for servers that grow. Raises errors.OverQuota; the caller must then roll back."""
     quota = lock(tx, project_id)
-    refuse_growth(quota, more, defaults)
+    refuse_growth(quota, QuotaUsage.total(more.values()), defaults)
+    for user_id, usage in more.items() if quota.limited_users else ():
+        if (user := user_quotas.get(tx, project_id, user_id)) is not None:
+            refuse_user_growth(user, usage)
     add(tx, project_id, more)
 
 
-def _refuse_beyond(charged: Quota, more: QuotaUsage, defaults: QuotaLimits) -> None:
-    limits = charged.own.over(defaults)
+def _refuse_beyond(limits: QuotaLimits, used: QuotaUsage, more: QuotaUsage, whose: str = "") -> None:
     for name in RESOURCES:
         limit = getattr(limits, name)
-        if limit != UNLIMITED and getattr(more, name) and getattr(charged.used, name) > limit:
-            raise errors.OverQuota(f"Quota exceeded for {name}: several batches accepted together exceed it")
+        if limit != UNLIMITED and getattr(more, name) and getattr(used, name) > limit:
+            raise errors.OverQuota(f"Quota exceeded for {name}{whose}: several batches accepted together exceed it")
 
 
 def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> None:
@@ -97,14 +135,30 @@ def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, wanted: int, admis
             raise
 
 
-def release(tx: ApiTransaction, project_id: str, less: QuotaUsage) -> None:
-    """Subtract from the project's usage."""
-    tx.execute(_RELEASE, {"project": project_id} | _named("less", less))
+def release(tx: ApiTransaction, project_id: str, less: Shares) -> None:
+    """Subtract from the usage of the project and its users.
+
+    While no user of the project has limits, this is one statement: its guard on ``limited_users`` holds.
+    """
+    values = {"project": project_id} | _named("less", QuotaUsage.total(less.values()))
+    if tx.execute(_RELEASE_UNSHARED, values).rowcount == 0:
+        tx.execute(_RELEASE, values)
+        user_quotas.subtract(tx, project_id, less)
 
 
-def add(tx: ApiTransaction, project_id: str, more: QuotaUsage) -> None:
-    """Add to the project's usage, ignoring its limits, because these servers exist."""
-    _CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more))
+def add(tx: ApiTransaction, project_id: str, more: Shares) -> None:
+    """Add to the usage of the project and its users, ignoring their limits, because these servers exist."""
+    if _add(tx, project_id, QuotaUsage.total(more.values())).limited_users:
+        user_quotas.add(tx, project_id, more)
+
+
+def _add(tx: ApiTransaction, project_id: str, more: QuotaUsage) -> Quota:
+    """Add to the usage of the project only; returns the quota as it is now."""
+    return _quota(_CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more)))
+
+
+def _less(used: QuotaUsage, less: QuotaUsage) -> QuotaUsage:
+    return QuotaUsage(**{name: getattr(used, name) - getattr(less, name) for name in RESOURCES})
 
 
 def get(tx: ApiTransaction, project_id: str) -> Quota:
@@ -126,42 +180,113 @@ def list_all(tx: ApiTransaction) -> list[Quota]:
 
 def lock(tx: ApiTransaction, project_id: str) -> Quota:
     """Lock the project's row, inserting it if needed: until this transaction ends nobody adds or deletes servers of the project."""
-    nothing = QuotaUsage()
-    row = {"project_id": project_id} | _named("used", nothing) | _named("more", nothing)
-    return _quota(_CHARGE.one(tx, row))
+    return _add(tx, project_id, QuotaUsage())
 
 
 def change(tx: ApiTransaction, project_id: str, changes: OwnLimits, *, force: bool = False) -> Quota:
     """Set a project's own limits; None in ``changes`` keeps a limit. Returns the new quota.
 
-    ``force``: allow a limit below the usage; the project then gets no more until its usage is lower.
-    Raises errors.Invalid for a limit below the usage without ``force``.
+    ``force``: allow a limit below the usage, or below the sum of the limits of its users; the project then gets no more until its
+    usage is lower. Raises errors.Invalid for such a limit without ``force``.
     """
     quota = lock(tx, project_id)
+    of_users = user_quotas.others(tx, project_id) if quota.limited_users and not force else QuotaUsage()
     for name in RESOURCES:
-        limit, used = getattr(changes, name), getattr(quota.used, name)
-        if limit is not None and limit != UNLIMITED and limit < used and not force:
-            text = f"Quota limit {limit} for {name} must be greater than or equal to already used and reserved {used}."
-            raise errors.Invalid(text)
-    values = {name: getattr(quota.own if getattr(changes, name) is None else changes, name) for name in RESOURCES}
-    return _decide(tx, quota, OwnLimits(**values))
+        limit = getattr(changes, name)
+        if limit is not None and not force:
+            check_limit(name, limit, max(getattr(quota.used, name), getattr(of_users, name)))
+    return _decide(tx, quota, _changed(quota.own, changes))
 
 
 def forget(tx: ApiTransaction, project_id: str, names: Collection[str] = RESOURCES) -> Quota:
     """Remove a project's own limits of these resources, so that the defaults apply again. Returns the new quota."""
     quota = lock(tx, project_id)
-    values = {name: None if name in names else getattr(quota.own, name) for name in RESOURCES}
-    return _decide(tx, quota, OwnLimits(**values))
+    return _decide(tx, quota, _without(quota.own, names))
+
+
+def _changed(own: OwnLimits, changes: OwnLimits) -> OwnLimits:
+    return OwnLimits(**{name: getattr(own if getattr(changes, name) is None else changes, name) for name in RESOURCES})
+
+
+def _without(own: OwnLimits, names: Collection[str]) -> OwnLimits:
+    return OwnLimits(**{name: None if name in names else getattr(own, name) for name in RESOURCES})
+
+
+# -- users -----------------------------------------------------------------------------------------------------------------------
+
+
+def of_user(tx: ApiTransaction, project_id: str, user_id: str) -> tuple[Quota, UserQuota, int]:
+    """The project's quota, the user's in it with the usage, and the number of the user's server groups."""
+    user = user_quotas.get(tx, project_id, user_id)
+    if user is None:
+        user = UserQuota(project_id=project_id, user_id=user_id, used=user_quotas.count(tx, project_id, user_id))
+    return get(tx, project_id), user, user_quotas.groups(tx, project_id, user_id)
+
+
+def change_user(
+    tx: ApiTransaction, project_id: str, user_id: str, changes: OwnLimits, defaults: QuotaLimits, *, force: bool = False
+) -> tuple[Quota, UserQuota]:
+    """Set limits of a user in a project; None in ``changes`` keeps a limit. Returns the project's quota and the user's new one.
+
+    ``defaults``: of projects. ``force``: allow a limit below the user's usage, or above what the project's limit leaves beside
+    those of its other users. Raises errors.Invalid for such a limit without ``force``, and errors.Conflict while an older release
+    may not charge users.
+    """
+    if finalized.read(tx) < USER_QUOTAS:
+        raise errors.Conflict(f"user_id: {finalized.NOT_FINALIZED}")
+    quota = lock(tx, project_id)
+    compare_locks(tx, "quota", [project_id])  # whoever changes another user's limits may leave the row as it is
+    before = user_quotas.get(tx, project_id, user_id)
+    user = before or UserQuota(project_id=project_id, user_id=user_id, used=user_quotas.count(tx, project_id, user_id))
+    others, limits = user_quotas.others(tx, project_id, user_id), quota.own.over(defaults)
+    for name in RESOURCES:
+        limit, most = getattr(changes, name), getattr(limits, name)
+        if limit is not None and not force:
+            left = most if most == UNLIMITED else max(0, most - getattr(others, name))
+            check_limit(name, limit, getattr(user.used, name), left)
+    changed = msgspec.structs.replace(user, own=_changed(user.own, changes))
+    if before is not None:
+        user_quotas.decide(tx, changed)
+    elif changes != OwnLimits():
+        user_quotas.insert(tx, changed)
+        tx.execute(_LIMITED, {"project": project_id, "change": 1})
+    return quota, changed
+
+
+def forget_user(tx: ApiTransaction, project_id: str, user_id: str, names: Collection[str] = RESOURCES) -> None:
+    """Remove a user's limits of these resources, so that only the project's apply."""
+    lock(tx, project_id)
+    user = user_quotas.get(tx, project_id, user_id)
+    if user is None:
+        return
+    own = _without(user.own, names)
+    if own != OwnLimits():
+        user_quotas.decide(tx, msgspec.structs.replace(user, own=own))
+    else:
+        user_quotas.delete(tx, project_id, user_id)
+        tx.execute(_LIMITED, {"project": project_id, "change": -1})
+
+
+def forget_users(tx: ApiTransaction, project_id: str) -> None:
+    """The same of all users of the project."""
+    if lock(tx, project_id).limited_users:
+        user_quotas.delete_all(tx, project_id)
+        correct_users(tx, project_id, 0)
 
 
 def _decide(tx: ApiTransaction, quota: Quota, own: OwnLimits) -> Quota:
     tx.execute(_DECIDE, {"project": quota.project_id} | _named("own", own))
-    return Quota(project_id=quota.project_id, own=own, used=quota.used)
+    return msgspec.structs.replace(quota, own=own)
 
 
 def correct(tx: ApiTransaction, project_id: str, used: QuotaUsage) -> None:
     """Set the project's usage to ``used``, which the caller counted under ``lock``."""
     tx.execute(sa.update(quotas).where(quotas.c.project_id == project_id).values(_named("used", used)))
+
+
+def correct_users(tx: ApiTransaction, project_id: str, users: int) -> None:
+    """Set the number of users with limits of their own."""
+    tx.execute(_COUNTED, {"project": project_id, "users": users})
 
 
 def _named(prefix: str, amounts: QuotaUsage | OwnLimits) -> dict[str, Any]:
@@ -174,4 +299,5 @@ def _quota(row: sa.Row[Any]) -> Quota:
         project_id=row.project_id,
         own=OwnLimits(**{name: values[f"max_{name}"] for name in RESOURCES}),
         used=QuotaUsage(**{name: int(values[f"used_{name}"]) for name in RESOURCES}),
+        limited_users=row.limited_users,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import epochs, finalized
+from db.api import epochs, finalized, user_quotas
 from db.api.epochs import Epoch
 from db.api.tables import instance_mappings, request_specs, server_groups
 from db.sql import clock, dialect, named
@@ -27,10 +27,13 @@ _OF_GROUPS = sa.and_(
 )
 _MEMBERS = sa.select(_S.group_uuid, _SERVER.label("server")).where(_OF_GROUPS).order_by(_M.created_at, _M.launch_index, _SERVER)
 _SIZES = sa.select(_S.group_uuid, sa.func.count().label("size")).where(_OF_GROUPS).group_by(_S.group_uuid)
+_SIZES_OF_USER = _SIZES.where(_M.user_id == sa.bindparam("user"))
 
 
-def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED) -> None:
-    """Add a group; ``limit``: the most that its project may have. Creates at the same moment may exceed it by their number.
+def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED, user_limit: int = UNLIMITED) -> None:
+    """Add a group; ``limit``: the most that its project may have, and ``user_limit``: its user there.
+
+    Creates at the same moment may exceed these by their number.
 
     Raises Conflict if its uuid is taken or a scheduler may not know its rules, and OverQuota.
     """
@@ -38,6 +41,8 @@ def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED) -> No
         raise errors.Conflict(f"max_server_per_rack: {finalized.NOT_FINALIZED}")
     if limit != UNLIMITED and count(tx, group.project_id) >= limit:
         raise errors.OverQuota("Quota exceeded, too many server groups.")
+    if user_limit != UNLIMITED and user_quotas.groups(tx, group.project_id, group.user_id) >= user_limit:
+        raise errors.OverQuota("Quota exceeded, too many server groups of this user.")
     named.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
 
@@ -84,14 +89,16 @@ def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int, more: int = 0) -> None:
+def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int, more: int = 0, user_id: str | None = None) -> None:
     """Raise OverQuota if one of these groups has more than ``limit`` servers, after they were added in this transaction.
 
-    ``more``: servers that are not in it yet, but count for each group.
+    ``more``: servers that are not in it yet, but count for each group. ``user_id``: count only the servers of this user.
     """
     if not uuids or limit == UNLIMITED:
         return
-    sizes = {row.group_uuid: row.size for row in tx.execute(_SIZES, {"uuids": sorted(set(uuids))})}
+    statement = _SIZES if user_id is None else _SIZES_OF_USER
+    asked = {"uuids": sorted(set(uuids))} | ({} if user_id is None else {"user": user_id})
+    sizes = {row.group_uuid: row.size for row in tx.execute(statement, asked)}
     if any(sizes.get(uuid, 0) + more > limit for uuid in uuids):
         raise errors.OverQuota("Quota exceeded, too many servers in group")
 

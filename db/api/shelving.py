@@ -21,7 +21,7 @@ from objects import errors
 from objects.base import Object
 from objects.move import Move, MoveKind
 from objects.operation import Initiator, OperationState, Outcome
-from objects.quota import QuotaUsage
+from objects.quota import QuotaUsage, shares
 from objects.spec import RequestSpec
 from objects.task import Power
 
@@ -55,13 +55,10 @@ def offload(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now
     operation_steps.point(tx, [(each.opened, bodies[each.uuid], each.source) for each in made], now)
     initiators = {each.source.server.uuid: Initiator.of(each.opened.operation) for each in made}
     deleted = operation_steps.drop(tx, stamp, [each.source for each in made], initiators, now)
-    charges: dict[str, QuotaUsage] = {}
-    for each in made:
-        project, (cores, ram) = each.source.server.project_id, each.source.charge
-        before = charges.get(project, QuotaUsage())
-        charges[project] = QuotaUsage(cores=before.cores + cores, ram=before.ram + ram)
-    for project, charge in sorted(charges.items()):
-        quotas.add(tx, project, charge)
+    sources = [each.source for each in made]
+    charges = [(s.server.project_id, s.server.user_id, QuotaUsage(cores=s.charge[0], ram=s.charge[1])) for s in sources]
+    for project, more in shares(charges).items():
+        quotas.add(tx, project, more)
     operations.end(tx, [each.opened.operation for each in made], Outcome.DONE, now)
     return Stepped(operations=tuple(each.opened for each in made), deleted=tuple(deleted))
 

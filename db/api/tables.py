@@ -382,6 +382,21 @@ quotas = table(
     sa.Column("used_instances", sa.BigInteger, nullable=False, default=0),  # sums over the mappings that are not deleted
     sa.Column("used_cores", sa.BigInteger, nullable=False, default=0),
     sa.Column("used_ram", sa.BigInteger, nullable=False, default=0),
+    sa.Column("limited_users", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # its rows in user_quotas
+)
+
+user_quotas = table(
+    "user_quotas",
+    metadata,
+    # Of users with limits of servers of their own. A transaction that writes one locks the project's row in quotas before
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("user_id", Name, primary_key=True),
+    sa.Column("max_instances", sa.BigInteger),  # -1: no limit; NULL: the project's
+    sa.Column("max_cores", sa.BigInteger),
+    sa.Column("max_ram", sa.BigInteger),
+    sa.Column("used_instances", sa.BigInteger, nullable=False),  # sums over the mappings of the user's servers in the project
+    sa.Column("used_cores", sa.BigInteger, nullable=False),
+    sa.Column("used_ram", sa.BigInteger, nullable=False),
 )
 
 quota_limits = table(
@@ -391,6 +406,16 @@ quota_limits = table(
     sa.Column("project_id", Name, primary_key=True),
     sa.Column("name", sa.String(64), primary_key=True),
     sa.Column("value", sa.BigInteger, nullable=False),  # -1: no limit
+)
+
+user_quota_limits = table(
+    "user_quota_limits",
+    metadata,
+    # The same of users. Apart, because older releases take every row of quota_limits for a project's
+    sa.Column("project_id", Name, primary_key=True),
+    sa.Column("user_id", Name, primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("value", sa.BigInteger, nullable=False),
 )
 
 feed_cursors = table(

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import mappings, quotas
+from db.api import mappings, quotas, user_quotas
 from db.api.tables import instance_mappings
 from db.api.tables import quotas as quota_rows
+from db.api.tables import user_quotas as user_rows
+from db.api.user_quotas import TAKEN
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
@@ -23,59 +25,69 @@ from objects.quota import RESOURCES, QuotaUsage
 
 
 class Drift(Object, frozen=True, kw_only=True):
-    """A project that is charged for ``used``, and whose servers that are not deleted come to ``counted``."""
+    """A project that is charged for ``used``, and whose servers that are not deleted come to ``counted``.
+
+    ``user_id``: it is this user in the project; None: the project as a whole.
+    """
 
     project_id: str
     used: QuotaUsage
     counted: QuotaUsage
+    user_id: str | None = None
 
 
-_TAKEN: dict[str, sa.ColumnElement[Any]] = {
-    "instances": sa.func.coalesce(sa.func.sum(sa.case((instance_mappings.c.hidden == sa.false(), 1), else_=0)), 0),
-    "cores": sa.func.coalesce(sa.func.sum(instance_mappings.c.vcpus), 0),
-    "ram": sa.func.coalesce(sa.func.sum(instance_mappings.c.memory_mb), 0),
-}
 _LIVE = instance_mappings.c.deleted == sa.false()  # MariaDB finds no index for IS
-_COUNT = sa.select(*_TAKEN.values()).where(instance_mappings.c.project_id == sa.bindparam("project"), _LIVE)
+_COUNT = sa.select(*TAKEN.values()).where(instance_mappings.c.project_id == sa.bindparam("project"), _LIVE)
 
 
-def _differences() -> sa.Select[Any]:
-    """One statement, as two would see two moments: what is counted and what is charged, one under the other, summed by project."""
+def _differences(servers: sa.Select[Any], charged: sa.Table, *owner: str) -> sa.Select[Any]:
+    """One statement, as two would see two moments: what is counted and what is charged, one under the other, summed by owner.
+
+    ``servers``: the mappings that count. ``charged``: the rows with the usage. ``owner``: the columns that both have of the owner.
+    """
     none: list[sa.ColumnElement[int]] = [sa.literal_column("0")] * len(RESOURCES)
-    counted = [_TAKEN[name].label(f"counted_{name}") for name in RESOURCES]
+    counted = [TAKEN[name].label(f"counted_{name}") for name in RESOURCES]
     used = [zero.label(f"used_{name}") for zero, name in zip(none, RESOURCES, strict=True)]
-    servers = sa.select(instance_mappings.c.project_id, *counted, *used).where(_LIVE).group_by(instance_mappings.c.project_id)
-    charged = sa.select(quota_rows.c.project_id, *none, *(quota_rows.c[f"used_{name}"] for name in RESOURCES))
-    both = sa.union_all(servers, charged).subquery()
-    sums = {name: sa.func.sum(both.c[name]) for name in both.c.keys() if name != "project_id"}  # noqa: SIM118 - no dict
+    owners = [instance_mappings.c[name] for name in owner]
+    taken = servers.with_only_columns(*owners, *counted, *used).where(_LIVE).group_by(*owners)
+    paid = sa.select(*(charged.c[name] for name in owner), *none, *(charged.c[f"used_{name}"] for name in RESOURCES))
+    both = sa.union_all(taken, paid).subquery()
+    sums = {name: sa.func.sum(both.c[name]) for name in both.c.keys() if name not in owner}  # noqa: SIM118 - no dict
+    named = [both.c[name] for name in owner]
     return (
-        sa.select(both.c.project_id, *(total.label(name) for name, total in sums.items()))
-        .group_by(both.c.project_id)
+        sa.select(*named, *(total.label(name) for name, total in sums.items()))
+        .group_by(*named)
         .having(sa.or_(*(sums[f"counted_{name}"] != sums[f"used_{name}"] for name in RESOURCES)))
-        .order_by(both.c.project_id)
+        .order_by(*named)
     )
 
 
-_DIFFERENCES = _differences()
+_IS_LIMITED = sa.and_(user_rows.c.project_id == instance_mappings.c.project_id, user_rows.c.user_id == instance_mappings.c.user_id)
+_OF_PROJECTS = _differences(sa.select(instance_mappings), quota_rows, "project_id")
+_OF_USERS = _differences(
+    sa.select(instance_mappings).join_from(instance_mappings, user_rows, _IS_LIMITED), user_rows, "project_id", "user_id"
+)
 
 
 def differences(tx: ApiTransaction) -> list[Drift]:
-    """Every project that is not charged for what it has; work that goes on meanwhile shows as no difference.
+    """Every project that is not charged for what it has, then every such user with limits of its own.
 
-    Reads every mapping that is not deleted.
+    Work that goes on meanwhile shows as no difference. Reads every mapping that is not deleted.
     """
     return [
         Drift(
             project_id=row.project_id,
+            user_id=row._mapping.get("user_id"),
             used=QuotaUsage(**{name: int(row._mapping[f"used_{name}"]) for name in RESOURCES}),
             counted=QuotaUsage(**{name: int(row._mapping[f"counted_{name}"]) for name in RESOURCES}),
         )
-        for row in tx.execute(_DIFFERENCES)
+        for statement in (_OF_PROJECTS, _OF_USERS)
+        for row in tx.execute(statement)
     ]
 
 
-def repair(tx: ApiTransaction, project_id: str) -> Drift | None:
-    """Charge a project for what it has; returns what was wrong, None if nothing was. Harmless to repeat, and while work goes on.
+def repair(tx: ApiTransaction, project_id: str) -> list[Drift]:
+    """Charge a project and its users for what they have; returns what was wrong. Harmless to repeat, and while work goes on.
 
     Servers accepted by a release before quotas are measured first, and from then on freed like all others.
     """
@@ -84,14 +96,22 @@ def repair(tx: ApiTransaction, project_id: str) -> Drift | None:
     return _correct(tx, project_id, charged)
 
 
-def _correct(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> Drift | None:
-    # In its own statement after the lock was taken: the previous holder of the lock has committed by then.
+def _correct(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> list[Drift]:
+    # In statements of their own after the lock was taken: the previous holder of the lock has committed by then.
     row = tx.execute(_COUNT, {"project": project_id}).one()
     counted = QuotaUsage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
-    if counted == charged:
-        return None
-    quotas.correct(tx, project_id, counted)
-    return Drift(project_id=project_id, used=charged, counted=counted)
+    drifts = []
+    if counted != charged:
+        quotas.correct(tx, project_id, counted)
+        drifts.append(Drift(project_id=project_id, used=charged, counted=counted))
+    users = user_quotas.of_project(tx, project_id)
+    quotas.correct_users(tx, project_id, len(users))
+    for user in users:
+        counted = user_quotas.count(tx, project_id, user.user_id)
+        if counted != user.used:
+            user_quotas.correct(tx, msgspec.structs.replace(user, used=counted))
+            drifts.append(Drift(project_id=project_id, user_id=user.user_id, used=user.used, counted=counted))
+    return drifts
 
 
 # -- servers that were never charged -----------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ QUERIES: dict[str, tuple[tuple[Version, str], ...]] = {
     "/os-simple-tenant-usage": (((2, 1), "detailed=1"), ((2, 1), _BETWEEN), ((2, 40), "limit=1&detailed=1")),
     "/os-simple-tenant-usage/{}": (((2, 1), _BETWEEN), ((2, 40), "limit=1")),
     "/limits": (((2, 1), "tenant_id=p1"),),
+    "/os-quota-sets/{}": (((2, 1), "user_id=u1"),),
+    "/os-quota-sets/{}/detail": (((2, 1), "user_id=u1"),),
     "/images": (((2, 1), "limit=1"), ((2, 1), "status=ACTIVE&type=snapshot")),
     "/images/detail": (((2, 1), "limit=1"), ((2, 1), "minDisk=1&changes-since=2020-01-01T00:00:00Z")),
 }
@@ -664,11 +666,14 @@ def clear_password(asking: Asking) -> None:
 def change_quotas(asking: Asking) -> None:
     asking.send("p2", body={"quota_set": {"instances": 20, "cores": 40}})
     asking.send("p2", body={"quota_set": {"force": True, "instances": 21}})
+    asking.send("p2", query="user_id=u2", body={"quota_set": {"instances": 5, "key_pairs": 3}})
 
 
 @example("DELETE", "/os-quota-sets/{}")
 def delete_quotas(asking: Asking) -> None:
     asking.plain("PUT", "/os-quota-sets/p2", {"quota_set": {"instances": 5}}, role="admin")
+    asking.plain("PUT", "/os-quota-sets/p2?user_id=u2", {"quota_set": {"instances": 1}}, role="admin")
+    asking.send("p2", query="user_id=u2")
     asking.send("p2")
 
 

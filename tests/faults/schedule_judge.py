@@ -177,8 +177,13 @@ class Look:
                     GuestSeen(host, guest.fence, guest.attempt, guest.power, (guest.vcpus, guest.memory_mb))
                 )
                 self.crowds[host] += guest.vcpus
-        query = "SELECT used_instances, used_cores, used_ram FROM quotas"
-        self.charged = [sum(column) for column in zip(*_all(raw["api"], query), strict=True)] or [0, 0, 0]
+        self.charged = {
+            table: [sum(column) for column in zip(*_all(raw["api"], query), strict=True)] or [0, 0, 0]
+            for table, query in (
+                ("quotas", "SELECT used_instances, used_cores, used_ram FROM quotas"),
+                ("user_quotas", "SELECT used_instances, used_cores, used_ram FROM user_quotas"),
+            )
+        }
         query = (
             "SELECT server_uuid, kind, state, number, power_before, source_uuid, twin_uuid, outcome, fault, forced, "
             "source_host, args FROM operations ORDER BY number"
@@ -231,8 +236,9 @@ def _charges(look: Look) -> Iterator[str]:
     """M3."""
     live = [body for bodies in look.bodies.values() for body in bodies if not body.deleted]
     due = [sum(not body.hidden for body in live), sum(body.charge[0] for body in live), sum(body.charge[1] for body in live)]
-    if due != look.charged:
-        yield f"M3: charged {look.charged}, has {due}"
+    for table, charged in look.charged.items():
+        if due != charged:
+            yield f"M3: charged {charged} in {table}, has {due}"
 
 
 def _unsafe_server(world: SteppedWorld, look: Look, server: str, story: Story) -> Iterator[str]:

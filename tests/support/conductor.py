@@ -145,7 +145,7 @@ def servers(count: int) -> Sequence[builds.NewServer]:
 
 
 def _empty(tx: Connection) -> None:
-    for table in (tables.holds, client_tokens, feed_cursors, tables.cell_mappings):
+    for table in (tables.holds, client_tokens, feed_cursors, tables.cell_mappings, tables.user_quotas):
         tx.execute(sa.delete(table))
 
 

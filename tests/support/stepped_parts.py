@@ -24,7 +24,7 @@ from cells.registry import CellRegistry
 from compute.driver import Guest, GuestSpec
 from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
-from db.api import cell_mappings, host_mappings
+from db.api import cell_mappings, host_mappings, quotas
 from db.api.cache import EpochReader
 from db.api.claims import Ledger, Stamp
 from db.cell import compute_nodes, services
@@ -35,6 +35,7 @@ from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
+from objects.quota import UNLIMITED, OwnLimits, QuotaLimits
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.worker_pool import WorkerPool
@@ -217,7 +218,7 @@ class Files:
         return sum(database.writes for database in self.databases.values())
 
     def _fill(self) -> None:
-        """Cells, and hosts that were heard of and are mapped."""
+        """Cells, hosts that were heard of and are mapped, and a limit of the one user, so that its usage is recorded."""
         api, now = self.databases["api"], time.time()
         for name, key in CELLS.items():
             bus = "none:///" if key == CELL0_UUID else f"embedded://{name}/"
@@ -229,6 +230,7 @@ class Files:
             database.write(services.introduce, Beat(host=host, binary=AGENT_BINARY), about, 0.0)
             database.write(compute_nodes.store, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
         api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
+        api.write(quotas.change_user, "p", "u", OwnLimits(instances=UNLIMITED), QuotaLimits())
 
     @contextmanager
     def well(self) -> Iterator[None]:

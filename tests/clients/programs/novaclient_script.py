@@ -48,6 +48,7 @@ def main() -> None:
     assert service.state == "up"
     nova.services.disable_log_reason(service.id, "repair")
     nova.services.enable(service.id)
+    limit_me(nova)
     assert nova.keypairs.create("nova-key").private_key
     nova.keypairs.delete("nova-key")
     server.delete()
@@ -59,6 +60,18 @@ def main() -> None:
             return
         time.sleep(0.2)
     raise AssertionError("it is still there")
+
+
+def limit_me(nova: Any) -> None:
+    """As ``nova quota-update --user`` does."""
+    project, user = nova.client.get_project_id(), nova.client.get_user_id()
+    before = nova.quotas.get(project)
+    assert nova.quotas.update(project, user_id=user, instances=5).instances == 5
+    shown = nova.quotas.get(project, user_id=user, detail=True)
+    assert (shown.instances["limit"], shown.instances["in_use"]) == (5, 1)
+    assert nova.quotas.get(project).instances == before.instances
+    nova.quotas.delete(project, user_id=user)
+    assert nova.quotas.get(project, user_id=user).instances == before.instances
 
 
 main()

@@ -227,18 +227,6 @@ def test_what_is_not_a_tenants_business_is_refused(front: Front) -> None:
     assert front.client.simulate_delete("/v2.1/os-quota-sets/p1", headers=TENANT).status_code == 403
 
 
-def test_a_user_has_the_limits_of_its_project(front: Front) -> None:
-    """None of its own, so there is nothing to delete, and nothing can be set."""
-    assert quota_set(front, "p1") == front.get("/v2.1/os-quota-sets/p1", user_id="u1").json["quota_set"]
-    assert put(front, "p1", instances=7).status_code == 200
-    assert front.client.simulate_delete("/v2.1/os-quota-sets/p1", params={"user_id": "u1"}).status_code == 202
-    assert front.get("/v2.1/os-quota-sets/p1", user_id="u1").json["quota_set"]["instances"] == 7
-    body = {"quota_set": {"instances": 1}}
-    assert front.client.simulate_put("/v2.1/os-quota-sets/p1", params={"user_id": "u1"}, json=body).status_code == 400
-    assert front.get("/v2.1/os-quota-sets/p1/detail", user_id="u1").status_code == 400
-    assert front.get("/v2.1/os-quota-sets/p1", user_id="u 1\n").status_code == 400
-
-
 def test_a_project_that_cannot_be_is_refused(front: Front) -> None:
     assert front.get("/v2.1/os-quota-sets/p%201").status_code == 400
 

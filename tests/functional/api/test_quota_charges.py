@@ -165,7 +165,7 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
         else:
             queue.database.write(quotas.change, project, OwnLimits(instances=drawn.randint(5, 20)), force=True)
             assert queue.database.read(quota_audit.differences) == []
-            assert queue.database.write(quota_audit.repair, project) is None
+            assert queue.database.write(quota_audit.repair, project) == []
 
     def work(number: int) -> None:
         drawn = random.Random(number)
@@ -360,8 +360,8 @@ def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
         quota_audit.Drift(project_id="s", used=of(4), counted=QuotaUsage()),
     ]
     assert queue.database.read(quota_audit.differences) == drifts
-    assert [queue.database.write(quota_audit.repair, drift.project_id) for drift in drifts] == drifts
-    assert queue.database.write(quota_audit.repair, "p") is None
+    assert [queue.database.write(quota_audit.repair, drift.project_id) for drift in drifts] == [[drift] for drift in drifts]
+    assert queue.database.write(quota_audit.repair, "p") == []
     assert used(queue, "q") == of(2)
     assert queue.database.read(quotas.get, "q").own == OwnLimits(cores=50)
 
@@ -380,7 +380,7 @@ def test_servers_of_a_release_without_quotas_are_never_freed_before_they_are_cha
     assert queue.database.read(quotas.get, "p").used == of(1)
     (drift,) = queue.database.read(quota_audit.differences)
     assert (drift.used, drift.counted.instances) == (of(1), 3)
-    assert queue.database.write(quota_audit.repair, "p") == quota_audit.Drift(project_id="p", used=of(1), counted=of(3))
+    assert queue.database.write(quota_audit.repair, "p") == [quota_audit.Drift(project_id="p", used=of(1), counted=of(3))]
     assert used(queue) == of(3)
     for server in old:
         queue.delete(server)
@@ -410,7 +410,7 @@ def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queu
     go_on.set()
     for thread in (accepting, repairing):
         thread.join(60)
-    assert found == [None]
+    assert found == [[]]
     assert used(queue) == of(5)
 
 

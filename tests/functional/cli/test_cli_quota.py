@@ -93,10 +93,32 @@ def test_an_audit_tells_what_differs_until_it_is_repaired(shell: Shell) -> None:
     database.dispose()
     found = shell("quota audit -f csv")
     assert (found.status, found.err) == (1, "")
-    assert found.out.splitlines()[1:] == ['"p",9,2,2,2,0,2048']
-    assert shell.done("quota audit --repair -f value") == "p 9 2 2 2 0 2048\n"
+    assert found.out.splitlines()[1:] == ['"p","",9,2,2,2,0,2048']
+    assert shell.done("quota audit --repair -f value") == "p  9 2 2 2 0 2048\n"
     assert shell.json("quota audit --repair") == shell.json("quota audit") == []
     assert shell.json("quota show p")["instances"] == 2
+
+
+def test_limits_of_a_user_from_the_first_to_none(shell: Shell) -> None:
+    accept(shell, 3)
+    has = NOTHING | {"instances": 3, "cores": 3, "ram": 3072}
+    shell.done("-q quota set p --cores 9")
+    of_user = has | {"max_cores": 9, "user": "u"}
+    assert shell.json("quota show p --user u") == of_user
+    first = shell.json("quota set p --user u --instances 5 --cores 4")
+    assert first == of_user | {"max_instances": 5, "max_cores": 4, "own_limits": "instances, cores"}
+    refused = shell.refused("quota set p --user v --cores 6")
+    assert "Quota limit 6 for cores must be less than or equal to 5" in refused
+    row = {"Instances": 3, "Max Instances": 5, "Cores": 3, "Max Cores": 4, "RAM": 3072, "Max RAM": ""}
+    assert shell.json("quota list --users") == [{"Project": "p", "User": "u"} | row]
+    assert shell.json("quota show p") == has | {"max_cores": 9, "own_limits": "cores"}
+    assert shell.json("quota show p --user v")["instances"] == 0
+    assert shell.json("quota unset p --user u --cores") == of_user | {"max_instances": 5, "own_limits": "instances"}
+    assert shell.json("quota unset p --user u") == of_user
+    shell.done("-q quota set p --user u --instances 5")
+    shell.done("-q quota unset p")
+    assert shell.json("quota list --users") == []
+    assert shell.json("quota show p --user u") == has | {"user": "u"}
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml", "csv", "value"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from db.api import builds, claims, mappings, metering, operation_steps, operations, purge
+from db.api import builds, claims, mappings, metering, operation_steps, operations, purge, quotas
 from db.api.operations import OperationQuery
 from db.audit import quotas as quota_audit
 from db.sql.connection import Connection
@@ -16,7 +16,7 @@ from objects import errors
 from objects.feed import EventKind
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
-from objects.quota import QuotaLimits, QuotaUsage
+from objects.quota import OwnLimits, QuotaLimits, QuotaUsage
 from objects.task import Power, TaskState
 from service import metrics
 from tests.support.conductor import NOW, Queue
@@ -34,9 +34,12 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.fixture
-def moves(database: Database) -> Iterator[Moves]:
+@pytest.fixture(params=["of projects", "of users"])
+def moves(database: Database, request: pytest.FixtureRequest) -> Iterator[Moves]:
+    """Both usages that are recorded are compared at the end of each test."""
     made = Moves(Queue(database))
+    if request.param == "of users":
+        database.write(quotas.change_user, "p", "u", OwnLimits(instances=-1), QuotaLimits())
     yield made
     assert database.read(quota_audit.differences) == []
 
@@ -373,6 +376,18 @@ def test_a_resize_beyond_the_quota_writes_nothing(moves: Moves) -> None:
         moves.accept(server, OperationKind.RESIZE, flavor=LARGE, limits=QuotaLimits(cores=2))
     assert (moves.queue.mapped(), moves.queue.requests()) == before
     assert moves.used() == SMALL
+
+
+def test_a_resize_beyond_the_quota_of_the_servers_user_writes_nothing(moves: Moves) -> None:
+    """Whoever else of the project asks for it."""
+    server = moves.active()
+    moves.database.write(quotas.change_user, "p", "u", OwnLimits(cores=2), QuotaLimits())
+    before = moves.queue.mapped(), moves.queue.requests()
+    with pytest.raises(errors.OverQuota, match="Requested 3, but already used 1 of 2 cores of this user"):
+        moves.accept(server, OperationKind.RESIZE, flavor=LARGE, user_id="admin")
+    assert (moves.queue.mapped(), moves.queue.requests()) == before
+    moves.database.write(quotas.change_user, "p", "u", OwnLimits(cores=4), QuotaLimits())
+    moves.accept(server, OperationKind.RESIZE, flavor=LARGE, user_id="admin")
 
 
 def test_a_destination_in_another_cell_needs_leave(moves: Moves) -> None:

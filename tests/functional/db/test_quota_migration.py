@@ -79,8 +79,7 @@ def test_processes_of_the_release_before_go_on_and_are_charged_for_by_a_repair(s
         database.write(fill, range(6), "p")
         assert {m.uuid for m in database.read(mappings.list_, mappings.ServerQuery())} == {"u000", "u001", "u003", "u004"}
         assert [drift.project_id for drift in database.read(quota_audit.differences)] == ["p"]
-        repaired = database.write(quota_audit.repair, "p")
-        assert repaired is not None
+        (repaired,) = database.write(quota_audit.repair, "p")
         assert repaired.counted == database.read(quotas.get, "p").used == QuotaUsage(instances=4, cores=10, ram=4608)
         assert database.read(quota_audit.differences) == []
         database.dispose()

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.tidy import remove_images
-from db.api import image_removals, shelving
+from db.api import image_removals, quotas, shelving
 from db.api.tables import image_removals as removals
 from db.api.tables import request_specs
 from db.audit import quotas as quota_audit
@@ -20,6 +20,7 @@ from objects import errors
 from objects.feed import EventKind
 from objects.group import GroupPolicy
 from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.quota import OwnLimits, QuotaLimits
 from objects.task import Power, TaskState
 from tests.support import fleet
 from tests.support.conductor import NOW, Queue
@@ -33,9 +34,12 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.fixture
-def moves(database: Database) -> Iterator[Moves]:
+@pytest.fixture(params=["of projects", "of users"])
+def moves(database: Database, request: pytest.FixtureRequest) -> Iterator[Moves]:
+    """Both usages that are recorded are compared at the end of each test."""
     made = Moves(Queue(database))
+    if request.param == "of users":
+        database.write(quotas.change_user, "p", "u", OwnLimits(instances=-1), QuotaLimits())
     database.write(lambda tx: tx.execute(sa.delete(removals)))
     yield made
     assert database.read(quota_audit.differences) == []

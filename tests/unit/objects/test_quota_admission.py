@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from objects import errors
 from objects.flavor import Flavor
-from objects.quota import RESOURCES, Admission, OwnLimits, Quota, QuotaLimits, QuotaUsage, admit
+from objects.quota import (
+    RESOURCES,
+    Admission,
+    OwnLimits,
+    Quota,
+    QuotaLimits,
+    QuotaUsage,
+    UserQuota,
+    admit,
+    check_limit,
+    lower,
+    shares,
+)
 
 FLAVOR = Flavor(flavor_id="1", name="m1", vcpus=2, memory_mb=512)
 
@@ -44,6 +56,48 @@ def test_a_project_that_has_more_than_it_may_gets_nothing() -> None:
     assert "already used 9 of 3" in refused(
         Quota(project_id="p", used=QuotaUsage(instances=9)), QuotaLimits(instances=3), 5, at_least=1
     )
+
+
+def test_a_user_gets_what_both_its_limits_and_those_of_the_project_leave() -> None:
+    quota = Quota(project_id="p", used=QuotaUsage(instances=5))
+    user = UserQuota(project_id="p", user_id="u", own=OwnLimits(instances=3), used=QuotaUsage(instances=1))
+    admission = Admission(limits=QuotaLimits(instances=10), at_least=1)
+    assert admit(quota, FLAVOR, 4, admission, user) == 2
+    assert admit(quota, FLAVOR, 4, Admission(limits=QuotaLimits(instances=6), at_least=1), user) == 1
+    assert admit(quota, FLAVOR, 4, admission) == 4
+    with pytest.raises(errors.OverQuota) as refusal:
+        admit(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=10)), user)
+    assert str(refusal.value) == "Quota exceeded for instances: Requested 3, but already used 1 of 3 instances of this user"
+    with pytest.raises(errors.OverQuota, match=r"already used 5 of 6 instances$"):
+        admit(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=6)), user)
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "most", "text"),
+    [
+        (2, 3, 9, "Quota limit 2 for cores must be greater than or equal to already used and reserved 3."),
+        (10, 3, 9, "Quota limit 10 for cores must be less than or equal to 9."),
+        (-1, 3, 9, "Quota limit -1 for cores must be less than or equal to 9."),
+    ],
+)
+def test_a_limit_out_of_its_range_is_refused_in_the_words_of_the_compute_api(limit: int, least: int, most: int, text: str) -> None:
+    with pytest.raises(errors.Invalid) as refusal:
+        check_limit("cores", limit, least, most)
+    assert str(refusal.value) == text
+    for fitting in (least, most):
+        check_limit("cores", fitting, least, most)
+    check_limit("cores", -1, least)
+
+
+def test_the_lower_of_two_limits_applies() -> None:
+    assert (lower(3, 5), lower(-1, 5), lower(5, -1), lower(-1, -1), lower(0, -1)) == (3, 5, 5, -1, 0)
+
+
+def test_usage_is_summed_by_project_and_user() -> None:
+    one = QuotaUsage(instances=1, cores=2, ram=3)
+    found = shares([("q", "u", one), ("p", "v", one), ("p", "u", one), ("p", "v", one)])
+    assert list(found) == ["p", "q"]
+    assert found == {"p": {"u": one, "v": QuotaUsage(instances=2, cores=4, ram=6)}, "q": {"u": one}}
 
 
 AMOUNT = st.integers(0, 40)

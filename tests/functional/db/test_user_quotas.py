@@ -1,0 +1,331 @@
+"""What users with limits of their own are charged: exactly what they may have under a race, and nothing is looked for elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from db.api import builds, quotas, user_quotas
+from db.api.tables import finalized, instance_mappings
+from db.api.tables import quotas as quota_rows
+from db.audit import quotas as quota_audit
+from db.sql.connection import ApiTransaction
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
+from objects import errors
+from objects.group import GroupPolicy
+from objects.quota import Admission, OwnLimits, QuotaLimits, QuotaUsage, UserQuota
+from tests.functional.db.test_db_lock_order import counting
+from tests.support import fleet
+from tests.support.conductor import FAR, NOW, Queue
+from tests.support.databases import SERVERS, database_on
+from tests.support.transactions import run_threads
+
+NONE = QuotaLimits()
+SIZE = fleet.flavor(vcpus=2, memory_mb=512)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with database_on(request.param, tmp_path_factory.mktemp("users"), "api") as made:
+        yield made
+
+
+@pytest.fixture
+def queue(database: Database) -> Iterator[Queue]:
+    made = Queue(database)
+    yield made
+    assert database.read(quota_audit.differences) == []
+
+
+def arrival(user: str, count: int = 1, *, project: str = "p", least: int | None = None, most: int = -1) -> builds.NewBatch:
+    spec = fleet.spec(size=SIZE, project_id=project, user_id=user, name="web", num_instances=count)
+    news = tuple(builds.NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
+    admission = Admission(limits=QuotaLimits(instances=most), at_least=least)
+    return builds.NewBatch(spec=spec, servers=news, deadline=FAR, admission=admission)
+
+
+def accept(
+    queue: Queue, user: str, count: int = 1, *, project: str = "p", least: int | None = None, most: int = -1
+) -> tuple[str, ...]:
+    """``most``: the default limit of projects."""
+    new = arrival(user, count, project=project, least=least, most=most)
+    accepted = queue.database.write(builds.accept, new.spec, new.servers, now=NOW, deadline=FAR, admission=new.admission)
+    return accepted.uuids
+
+
+def limit(queue: Queue, user: str, *, project: str = "p", force: bool = False, most: int = -1, **limits: int) -> UserQuota:
+    defaults = QuotaLimits(instances=most)
+    _, changed = queue.database.write(quotas.change_user, project, user, OwnLimits(**limits), defaults, force=force)
+    return changed
+
+
+def used(queue: Queue, user: str) -> QuotaUsage | None:
+    found = queue.database.read(user_quotas.get, "p", user)
+    return None if found is None else found.used
+
+
+def of(count: int) -> QuotaUsage:
+    return QuotaUsage.of(SIZE, count)
+
+
+def test_a_hundred_at_once_of_two_users_are_admitted_up_to_the_limit_of_each(queue: Queue) -> None:
+    limit(queue, "u", instances=20)
+    limit(queue, "v", cores=30)
+    together = threading.Barrier(100)
+    refusals: list[str] = []
+
+    def boot(number: int) -> None:
+        together.wait(60)
+        try:
+            accept(queue, "uv"[number % 2])
+        except errors.OverQuota as refusal:
+            refusals.append(str(refusal))
+
+    with counting() as met:
+        assert run_threads(100, boot) == []
+    text = "Quota exceeded for {}: Requested {}, but already used {} of {} {} of this user"
+    assert (
+        sorted(refusals)
+        == [text.format("cores", 2, 30, 30, "cores")] * 35 + [text.format("instances", 1, 20, 20, "instances")] * 30
+    )
+    assert (used(queue, "u"), used(queue, "v")) == (of(20), of(15))
+    assert queue.database.read(quotas.get, "p").used == of(35)
+    assert met["deadlock"] == 0
+
+
+def test_fewer_servers_are_made_where_the_minimum_allows_it(queue: Queue) -> None:
+    limit(queue, "u", instances=3)
+    accept(queue, "u")
+    assert len(accept(queue, "u", 5, least=1)) == 2
+    with pytest.raises(errors.OverQuota, match="Requested 1, but already used 3 of 3 instances of this user"):
+        accept(queue, "u")
+    assert len(accept(queue, "v", 5)) == 5
+    assert used(queue, "u") == of(3)
+    assert used(queue, "v") is None
+
+
+def test_what_the_user_has_already_counts_from_the_first_limit_on(queue: Queue) -> None:
+    first, second, _ = accept(queue, "u", 3)
+    accept(queue, "u", project="q")
+    accept(queue, "v")
+    assert limit(queue, "u", cores=8).used == of(3)
+    queue.delete(first)
+    assert used(queue, "u") == of(2)
+    queue.database.write(quotas.forget_user, "p", "u")
+    queue.delete(second)
+    assert used(queue, "u") is None
+    assert limit(queue, "u", ram=512).used == of(1)
+
+
+def test_servers_in_error_count_until_they_are_deleted(queue: Queue) -> None:
+    limit(queue, "u", instances=1)
+    (server,) = accept(queue, "u")
+    spec = queue.database.read(lambda tx: tx.execute(sa.select(instance_mappings.c.batch_id)).scalar_one())
+    queue.bury(queue.lease(spec))
+    with pytest.raises(errors.OverQuota):
+        accept(queue, "u")
+    queue.delete(server)
+    accept(queue, "u")
+
+
+def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Queue) -> None:
+    """Accepts and deletes then run the statements that they ran before there were limits of users."""
+    limit(queue, "u", project="other", instances=5)
+
+    def statements(user: str, project: str) -> tuple[int, int]:
+        (server,) = accept(queue, user, project=project)
+        with StatementCounter(queue.database) as counter:
+            accept(queue, user, project=project)
+        (accepting,) = counter.totals().values()
+        with StatementCounter(queue.database) as counter:
+            queue.delete(server)
+        (deleting,) = counter.totals().values()
+        assert not any("user_quotas" in text for _, text in counter.statements()) or project == "other"
+        return accepting.executions, deleting.executions
+
+    accepts, deletes = statements("u", "p")
+    assert statements("v", "p") == (accepts, deletes)
+    assert statements("u", "other") == (accepts + 2, deletes + 2)
+    with StatementCounter(queue.database) as counter:
+        queue.database.write(builds.accept_all, [arrival("u", 2), arrival("v"), arrival("u", project="q")], NOW)
+    (together,) = counter.totals().values()
+    assert together.executions == 5, counter.statements()  # specs, requests, mappings, and the two projects
+
+
+def test_batches_accepted_together_are_charged_to_their_users(queue: Queue) -> None:
+    limit(queue, "u", instances=4)
+    limit(queue, "v", instances=9)
+    queue.database.write(builds.accept_all, [arrival("u", 2), arrival("v", 3), arrival("u"), arrival("w")], NOW)
+    assert (used(queue, "u"), used(queue, "v"), used(queue, "w")) == (of(3), of(3), None)
+    with pytest.raises(errors.OverQuota, match="instances of this user: several batches"):
+        queue.database.write(builds.accept_all, [arrival("u"), arrival("v"), arrival("u")], NOW)
+    assert (used(queue, "u"), used(queue, "v")) == (of(3), of(3))
+
+
+def test_a_dry_run_says_what_the_user_may_have(queue: Queue) -> None:
+    limit(queue, "u", instances=2)
+    assert queue.database.read(builds.foresee, arrival("u", 5, least=1))[0] == 2
+    assert queue.database.read(builds.foresee, arrival("v", 5, least=1)) == (5, [])
+    count, (refusal,) = queue.database.read(builds.foresee, arrival("u", 3))
+    assert (count, refusal) == (3, "Quota exceeded for instances: Requested 3, but already used 0 of 2 instances of this user")
+
+
+def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
+    """Boots and deletes while limits of users come, change and go, in two projects."""
+    known: list[str] = []
+
+    def step(drawn: random.Random) -> None:
+        project, user, kind = drawn.choice("pq"), drawn.choice("uv"), drawn.randrange(6)
+        if kind < 2 or not known:
+            known.extend(accept(queue, user, drawn.randint(1, 4), project=project, least=1, most=30))
+        elif kind < 4:
+            queue.delete(drawn.choice(known))
+        elif kind == 4:
+            limit(queue, user, project=project, force=True, instances=drawn.randint(5, 20))
+        elif drawn.random() < 0.5:
+            queue.database.write(quotas.forget_user, project, user)
+        else:
+            assert queue.database.read(quota_audit.differences) == []
+            assert queue.database.write(quota_audit.repair, project) == []
+
+    def work(number: int) -> None:
+        drawn = random.Random(number)
+        for _ in range(25):
+            with contextlib.suppress(errors.OverQuota):
+                step(drawn)
+
+    with counting() as met:
+        assert run_threads(8, work) == []
+    assert met["deadlock"] == 0
+    assert queue.database.read(quota_audit.differences) == []
+    counts = {quota.project_id: quota.limited_users for quota in queue.database.read(quotas.list_all)}
+    limited = [quota.project_id for quota in queue.database.read(user_quotas.list_all)]
+    assert counts == {project: limited.count(project) for project in counts}
+    for server in known:
+        queue.delete(server)
+    assert {quota.used for quota in queue.database.read(user_quotas.list_all)} <= {of(0)}
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_between_the_usage_and_what_the_project_leaves_beside_other_users(queue: Queue) -> None:
+    accept(queue, "u", 3)
+    queue.database.write(quotas.change, "p", OwnLimits(instances=10))
+    limit(queue, "v", instances=4, cores=99)
+    for refused, text in ((2, "greater than or equal to already used and reserved 3"), (7, "equal to 6"), (-1, "equal to 6")):
+        with pytest.raises(errors.Invalid, match=rf"Quota limit {refused} for instances must be .*{text}"):
+            limit(queue, "u", instances=refused)
+    assert used(queue, "u") is None
+    limit(queue, "u", instances=6, cores=-1)
+    limit(queue, "v", instances=4)
+    with pytest.raises(errors.Invalid, match="less than or equal to 4"):
+        limit(queue, "v", instances=5)
+    limit(queue, "v", instances=5, force=True)
+    limit(queue, "u", instances=2, force=True)
+    with pytest.raises(errors.OverQuota):
+        accept(queue, "u")
+    queue.database.write(quotas.forget_user, "p", "v", ("instances",))
+    limit(queue, "u", instances=10)
+    found = queue.database.read(user_quotas.get, "p", "v")
+    assert found is not None
+    assert found.own == OwnLimits(cores=99)
+
+
+def test_the_default_limit_of_projects_bounds_users_where_theirs_has_none(queue: Queue) -> None:
+    with pytest.raises(errors.Invalid, match="less than or equal to 5"):
+        limit(queue, "u", instances=6, most=5)
+    limit(queue, "u", instances=5, most=5)
+
+
+def test_a_projects_limit_is_at_least_the_sum_of_its_users(queue: Queue) -> None:
+    limit(queue, "u", instances=6)
+    limit(queue, "v", instances=4, ram=-1)
+    with pytest.raises(
+        errors.Invalid, match="Quota limit 9 for instances must be greater than or equal to already used and reserved 10"
+    ):
+        queue.database.write(quotas.change, "p", OwnLimits(instances=9))
+    queue.database.write(quotas.change, "p", OwnLimits(instances=10, ram=0))
+    queue.database.write(quotas.change, "p", OwnLimits(instances=9), force=True)
+
+
+def test_all_users_lose_their_limits_together(queue: Queue) -> None:
+    for user, project in (("u", "p"), ("v", "p"), ("u", "q")):
+        limit(queue, user, project=project, instances=1)
+    queue.database.write(quotas.forget_users, "p")
+    assert [quota.project_id for quota in queue.database.read(user_quotas.list_all)] == ["q"]
+    assert queue.database.read(quotas.get, "p").limited_users == 0
+    accept(queue, "u", 2)
+    queue.database.write(quotas.forget_users, "p")
+
+
+def test_two_users_do_not_get_more_than_the_project_between_them(queue: Queue) -> None:
+    """Whoever sets the second limit sees the first."""
+    queue.database.write(quotas.change, "p", OwnLimits(instances=10))
+    together = threading.Barrier(8)
+    refused: list[str] = []
+
+    def give(number: int) -> None:
+        together.wait(60)
+        try:
+            limit(queue, f"u{number}", instances=3)
+        except errors.Invalid as error:
+            refused.append(str(error))
+
+    assert run_threads(8, give) == []
+    assert refused == ["Quota limit 3 for instances must be less than or equal to 1."] * 5
+    assert queue.database.read(quotas.get, "p").limited_users == 3
+
+
+def test_an_upgrade_that_is_not_finalized_refuses(queue: Queue) -> None:
+    """A process of an older release would not charge users."""
+    [row] = queue.database.read(lambda tx: tx.execute(sa.select(finalized)).mappings().all())
+    queue.database.write(lambda tx: tx.execute(sa.delete(finalized)))
+    try:
+        with pytest.raises(errors.Conflict, match="upgrade finalize"):
+            limit(queue, "u", instances=3)
+    finally:
+        queue.database.write(lambda tx: tx.execute(sa.insert(finalized), [dict(row)]))
+
+
+def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
+    accept(queue, "u", 3)
+    accept(queue, "v", 1)
+    limit(queue, "u", instances=5)
+    limit(queue, "v", instances=5)
+
+    def spoil(tx: ApiTransaction) -> None:
+        user_quotas.correct(tx, UserQuota(project_id="p", user_id="u", used=of(9)))
+        tx.execute(sa.update(quota_rows).values(limited_users=0))
+
+    queue.database.write(spoil)
+    drift = quota_audit.Drift(project_id="p", user_id="u", used=of(9), counted=of(3))
+    assert queue.database.read(quota_audit.differences) == [drift]
+    assert queue.database.write(quota_audit.repair, "p") == [drift]
+    assert queue.database.read(quotas.get, "p").limited_users == 2
+    accept(queue, "u")
+    assert used(queue, "u") == of(4)
+
+
+def test_the_servers_of_a_user_in_a_group_are_counted_apart(queue: Queue) -> None:
+    group = fleet.group(GroupPolicy.SOFT_AFFINITY)
+
+    def join(user: str, most: int) -> None:
+        spec = fleet.spec(size=SIZE, user_id=user, group=group)
+        news = [builds.NewServer(uuid=str(uuid.uuid4()), name="web")]
+        admission = Admission(user_group_members=most)
+        queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, admission=admission)
+
+    join("v", -1)
+    join("v", -1)
+    join("u", 1)
+    with pytest.raises(errors.OverQuota, match="too many servers in group"):
+        join("u", 1)
+    join("u", 2)
