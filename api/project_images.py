@@ -11,8 +11,9 @@ from typing import Any
 
 from api.call import Call
 from api.validation import is_uuid
-from db.api import server_images
+from db.api import server_images, snapshots
 from db.api.server_images import ServerImage
+from db.api.snapshots import ShelvedSnapshot
 from db.sql.engine import ApiDatabase
 from images.record import ImageRecord
 from images.store import NOT_CONFIGURED, FolderStore
@@ -53,13 +54,16 @@ class ProjectImages:
         records = self.store.list_images()
         known = {image.image_id: image for image in self._database.read(server_images.list_, call.scope)}
         found = [document(each) for each in records if not each.owner or (each.id in known and known[each.id].complete)]
-        return found + [incomplete(image) for image in known.values() if not image.complete]
+        found += [incomplete(image) for image in known.values() if not image.complete]
+        return found + [self._of_shelved(each) for each in self._database.read(snapshots.list_all, call.scope)]
 
     def one(self, call: Call, image_id: str) -> Document:
         """Raises errors.NotFound, also for an image of another project."""
         known = self.known(call, image_id)
         if known is not None and not known.complete:
             return incomplete(known)
+        if known is None and (shelved := self._shelved(call, image_id)) is not None:
+            return self._of_shelved(shelved)
         record = self.store.about(image_id)
         if record.owner and known is None:
             raise missing(image_id)
@@ -70,10 +74,10 @@ class ProjectImages:
         return self._database.read(server_images.get, image_id, call.scope) if is_uuid(image_id) else None
 
     def delete(self, call: Call, image_id: str) -> None:
-        """Raises errors.NotFound, and errors.Forbidden for an image of the operator."""
+        """Raises errors.NotFound, and errors.Forbidden for an image of the operator, or one that a shelved server needs."""
         now = self._database.now()
         if not is_uuid(image_id) or not self._database.write(server_images.delete, image_id, call.scope, now):
-            raise self._refusal(image_id, "Images of the operator are deleted with 'superconductor image delete'.")
+            raise self._refusal(call, image_id, "Images of the operator are deleted with 'superconductor image delete'.")
 
     def change(self, call: Call, image_id: str, properties: Mapping[str, str], **fields: Any) -> Document:
         """Replace the properties, and the ``fields`` that ``FolderStore.change`` takes.
@@ -86,13 +90,42 @@ class ProjectImages:
             raise errors.Invalid(f"{taken[0]}: every image has this field, which cannot be changed")
         known = self.known(call, image_id)
         if known is None:
-            raise self._refusal(image_id, "Images of the operator cannot be changed here.")
+            raise self._refusal(call, image_id, "Images of the operator cannot be changed here.")
         if not known.complete:
             raise errors.Conflict(f"Image {image_id} is not active yet.")
         return document(self.store.change(image_id, properties, **fields))
 
-    def _refusal(self, image_id: str, of_the_operator: str) -> errors.Forbidden | errors.NotFound:
-        """For an image that is none of the caller's project."""
+    def _shelved(self, call: Call, image_id: str) -> ShelvedSnapshot | None:
+        return self._database.read(snapshots.get, image_id, call.scope) if is_uuid(image_id) else None
+
+    def _of_shelved(self, snapshot: ShelvedSnapshot) -> Document:
+        """Its format is that of its host, and nothing but an unshelve reads it."""
+        given = {
+            "image_type": "snapshot",
+            "instance_uuid": snapshot.server_uuid,
+            "user_id": snapshot.user_id,
+            "owner_id": snapshot.project_id,
+            "base_image_ref": snapshot.base_image or "",
+        }
+        created_at = _at(snapshot.created_at)
+        return given | {
+            **_common(snapshot.image_id, f"{snapshot.server_name}-shelved", snapshot.project_id, created_at),
+            "protected": True,
+            "status": ACTIVE,
+            "disk_format": None,
+            "size": self.store.size_of_snapshot(snapshot.image_id),
+            "virtual_size": None,
+            "min_disk": snapshot.min_disk,
+            "min_ram": 0,
+            "os_hash_algo": None,
+            "os_hash_value": None,
+        }
+
+    def _refusal(self, call: Call, image_id: str, of_the_operator: str) -> errors.Forbidden | errors.NotFound:
+        """For an image that is none of the caller's project, or that of a shelved server."""
+        if (shelved := self._shelved(call, image_id)) is not None:
+            which = f"Image {image_id} is the disk of the shelved server {shelved.server_uuid}"
+            return errors.Forbidden(f"{which}: it goes when that is unshelved or deleted, and cannot be changed.")
         return missing(image_id) if self.store.about(image_id).owner else errors.Forbidden(of_the_operator)
 
 
@@ -119,9 +152,8 @@ def document(image: ImageRecord) -> Document:
 def incomplete(image: ServerImage) -> Document:
     """An image of a project before it is complete."""
     asked = image.asked
-    created_at = datetime.fromtimestamp(image.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return asked.properties | {
-        **_common(image.image_id, asked.name, asked.owner, created_at),
+        **_common(image.image_id, asked.name, asked.owner, _at(image.created_at)),
         "status": QUEUED if image.is_uploaded else SAVING,
         "disk_format": asked.disk_format,
         "size": None,
@@ -131,6 +163,10 @@ def incomplete(image: ServerImage) -> Document:
         "os_hash_algo": None,
         "os_hash_value": None,
     }
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _common(image_id: str, name: str, owner: str, created_at: str) -> Document:

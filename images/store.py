@@ -78,6 +78,15 @@ class FolderStore:
             self._check()
             return self._file(image_id).exists()
 
+    def size_of_snapshot(self, image_id: str) -> int | None:
+        """Bytes; None if there is no complete snapshot of this name."""
+        with self._usable():
+            self._check()
+            try:
+                return self._file(image_id).stat().st_size
+            except FileNotFoundError:
+                return None
+
     def remove(self, image_id: str) -> None:
         """Remove a snapshot, and what saves of it have left. An unknown name is no error."""
         file = self._file(image_id)

@@ -13,7 +13,7 @@ from api.opts import ApiSettings
 from db.api import image_removals, operation_steps, operations
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
-from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, shown, write
+from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, saved, shown, write
 from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
@@ -190,6 +190,41 @@ def test_an_image_of_a_locked_server_is_made_and_one_of_a_shelved_server_is_not(
     write(front, other, power="held", task_number=4, task_state="done")
     assert "while it is in vm_state" in refusal(act(front, other, "createImage", {"name": "snap"}), 409)
     assert act(front, "11111111-1111-4111-8111-111111111111", "createImage", {"name": "snap"}).status_code == 404
+
+
+def test_the_snapshot_of_a_shelved_server_is_an_image_until_it_is_unshelved(front: Front, server: str, store: FolderStore) -> None:
+    assert act(front, server, "shelve").status_code == 202
+    snapshot = the_operation(front, server).uuid
+    assert names(front) == ["added"]
+    store.save(snapshot, b"its disk")
+    saved(front, server)
+    for offloaded in (False, True):
+        if offloaded:
+            assert act(front, server, "shelveOffload", None, ADMIN).status_code == 202
+        assert names(front, "?name=web-shelved") == ["web-shelved"]
+        assert names(front, headers=OTHER_TENANT) == ["added"]
+        found = image(front, snapshot).json
+        assert (found["status"], found["size"], found["protected"], found["visibility"]) == ("active", 8, True, "private")
+        assert (found["instance_uuid"], found["base_image_ref"], found["owner"]) == (server, IMAGE, "p1")
+        assert image(front, snapshot, OTHER_TENANT).status_code == 404
+        [listed] = front.get("/v2.1/images", TENANT, server=server).json["images"]
+        assert listed["id"] == snapshot
+        deleted = front.client.simulate_delete(f"/image/v2/images/{snapshot}", headers=TENANT)
+        assert "is the disk of the shelved server" in refusal(deleted, 403)
+        item = {"meta": {"a": "b"}}
+        changed = front.client.simulate_put(f"/v2.1/images/{snapshot}/metadata/a", headers=TENANT, json=item)
+        assert "is the disk of the shelved server" in refusal(changed, 403)
+    assert front.client.simulate_delete(f"/v2.1/servers/{server}", headers=TENANT).status_code == 204
+    assert names(front) == ["added"]
+    assert image(front, snapshot).status_code == 404
+
+
+def test_the_snapshot_is_none_any_more_while_the_server_is_started_again(front: Front, server: str, store: FolderStore) -> None:
+    assert act(front, server, "shelve").status_code == 202
+    saved(front, server)
+    assert names(front) == ["added", "web-shelved"]
+    assert act(front, server, "unshelve").status_code == 202
+    assert names(front) == ["added"]
 
 
 def test_without_an_image_store_there_are_no_images(tmp_path: Path) -> None:
