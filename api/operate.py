@@ -34,11 +34,15 @@ from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskState
+from service.periodic import wait_until
 from service.steps import step
 
 LOG = logging.getLogger(__name__)
 
 NOTHING = OperationArgs()
+
+RESET_WAIT_S = 5.0
+"""How long an os-resetState waits for the end of the task before it. The cell's answer comes with the next read of its feed."""
 
 
 class Operations:
@@ -121,6 +125,36 @@ class Operations:
         else:
             self._doorbell.operation(call.context, operation.uuid)
         return operation
+
+    def reset(self, call: Call, server_id: str, kind: OperationKind) -> None:
+        """RESET or FAIL. A task that is open is given up first, as at its deadline: the cell is asked, and not the host.
+
+        Raises what ``accept`` does, and errors.Conflict if the operation is none in place, or does not end in time.
+        """
+        try:
+            self.accept(call, server_id, kind)
+        except errors.Conflict:
+            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
+            if opened is None or opened.unreadable or opened.state not in (OperationState.TASK, OperationState.STARTING):
+                raise
+            if not self._given_up(call, opened):
+                raise
+            LOG.info("instance %s: its %s was ended by os-resetState", server_id, opened.kind)
+            if kind is OperationKind.FAIL or self._server(call, server_id).task_state is TaskState.FAILED:
+                self.accept(call, server_id, kind)
+
+    def _given_up(self, call: Call, opened: Operation) -> bool:
+        """Whether the operation has ended. One that only a cell carries out, FAIL, ends by itself."""
+        if opened.kind is not OperationKind.FAIL:
+            self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
+        self._doorbell.operation(call.context, opened.uuid)
+        server_id = opened.server_uuid
+
+        def ended() -> bool:
+            found = self._database.read(operations.open_for, [server_id]).get(server_id)
+            return found is None or found.uuid != opened.uuid
+
+        return wait_until(ended, RESET_WAIT_S, pause=0.05)
 
     def built_as(self, call: Call, server_id: str) -> tuple[Server, RequestSpec | None]:
         """The server and the request that its body was built by; None: that cannot be read. Raises errors.NotFound."""

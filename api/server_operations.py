@@ -214,7 +214,7 @@ class OperationActions:
         resp.status = 200
 
     def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        self._operations.accept(call, server_id, Kind.RESET if value["state"] == "active" else Kind.FAIL)
+        self._operations.reset(call, server_id, Kind.RESET if value["state"] == "active" else Kind.FAIL)
         resp.status = 202
 
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from objects.cell import HostMapping
 from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.instance import Server
-from objects.operation import CALLED_FAILED, Operation, OperationArgs, OperationKind, OperationState
+from objects.operation import CALLED_FAILED, Operation, OperationArgs, OperationKind, OperationState, Outcome
 from objects.phase import ServerPhase
 from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
 from objects.task import Power, TaskState
+from service.periodic import wait_until
 from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
@@ -297,6 +300,60 @@ def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) ->
     assert act(front, server, "forceDelete").status_code == 202
     assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
     assert front.database.read(operations.open_for, [server]) == {}
+
+
+@contextmanager
+def the_cell_answers(front: Front, server: str) -> Iterator[None]:
+    """Meanwhile the conductor asks the cell to give the open task up, and reads that it has."""
+
+    def conduct() -> None:
+        operation = the_operation(front, server)
+        if operation.kind is not OperationKind.FAIL:
+            assert wait_until(lambda: the_operation(front, server).state is OperationState.STARTING, 30)
+            write(front, server, task_number=operation.number + 3, task_state="done")
+        else:
+            write(front, server, task_number=operation.number, task_state="failed")
+        front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+
+    conductor = threading.Thread(target=conduct)
+    conductor.start()
+    yield
+    conductor.join(60)
+
+
+def test_a_reset_gives_up_the_task_that_is_open(front: Front, server: str) -> None:
+    assert act(front, server, "os-stop").status_code == 202
+    stop = the_operation(front, server)
+    with the_cell_answers(front, server):
+        assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
+    assert the_operation(front, server).kind is OperationKind.FAIL
+    [ended] = front.database.read(operations.get, [stop.uuid])
+    assert ended.outcome is Outcome.GIVEN_UP
+    assert shown(front, server)["status"] == "ERROR"
+
+    with the_cell_answers(front, server):
+        assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
+    assert the_operation(front, server).kind is OperationKind.RESET
+
+
+def test_a_reset_to_active_only_gives_up_the_task_of_a_server_that_is_well(front: Front, server: str) -> None:
+    assert act(front, server, "reboot", {"type": "HARD"}).status_code == 202
+    with the_cell_answers(front, server):
+        assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
+    assert front.database.read(operations.open_for, [server]) == {}
+    assert shown(front, server)["status"] == "ACTIVE"
+
+
+def test_a_reset_is_refused_while_the_server_is_moved_or_its_cell_does_not_answer(
+    front: Front, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.operate.RESET_WAIT_S", 0.1)
+    assert act(front, server, "os-stop").status_code == 202
+    assert "while its stop is in state task" in refusal(act(front, server, "os-resetState", {"state": "error"}, ADMIN), 409)
+    other = booted(front)
+    assert act(front, other, "migrate", None, ADMIN).status_code == 202
+    assert "while its migrate is in state placing" in refusal(act(front, other, "os-resetState", {"state": "error"}, ADMIN), 409)
+    assert the_operation(front, other).state is OperationState.PLACING
 
 
 # -- shelved -----------------------------------------------------------------------------------------------------------------
