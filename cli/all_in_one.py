@@ -57,7 +57,8 @@ class RoleService(Protocol):
 class SimulatedHost(Object, frozen=True, kw_only=True):
     """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds.
 
-    ``resources``: amounts of custom resource classes. ``numa_nodes``: how many NUMA nodes it reports.
+    ``resources``: amounts of custom resource classes. ``numa_nodes``: how many NUMA nodes it reports. ``task_delay``: seconds that
+    reboots, rebuilds and new passwords take.
     """
 
     name: str
@@ -67,6 +68,7 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
     disk_gb: int = 1000
     failure_rate: float = 0.0
     spawn_delay: tuple[float, float] = (0.05, 0.2)
+    task_delay: float = 0.0
     resources: dict[str, int] = msgspec.field(default_factory=dict)
     numa_nodes: int = 0
 
@@ -293,6 +295,7 @@ class AllInOne:
             disk_gb=host.disk_gb,
             spawn_delay_min=host.spawn_delay[0],
             spawn_delay_max=host.spawn_delay[1],
+            task_delay=host.task_delay,
             failure_rate=host.failure_rate,
             resources=stored.dump(host.resources),
             numa_nodes=host.numa_nodes,

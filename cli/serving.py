@@ -45,6 +45,8 @@ from service.monitor import Monitor
 
 CONSOLE_LINES = 3
 """Lines of the console of the first machine that are shown."""
+TASK_DELAY_S = 2.0
+"""How long reboots, rebuilds and new passwords of simulated guests take. Client libraries look for their statuses once a second."""
 
 
 def run(app: Superconductor, deployment: Deployment, parsed_args: argparse.Namespace) -> None:
@@ -131,7 +133,7 @@ def make_hosts(parsed_args: argparse.Namespace, cells: Sequence[str], machines: 
     real = parsed_args.driver == DRIVER
     names = [(f"{cell}-host{n + 1}", cell) for cell in cells for n in range(parsed_args.hosts or (1 if real else 12))]
     if not real:
-        offers = {"resources": dict(parsed_args.resources), "numa_nodes": parsed_args.numa_nodes}
+        offers = {"resources": dict(parsed_args.resources), "numa_nodes": parsed_args.numa_nodes, "task_delay": TASK_DELAY_S}
         return [SimulatedHost(name=name, cell=cell, **offers) for name, cell in names]
     if not parsed_args.libvirt_uri:
         return [machines.own(name, cell) for name, cell in names]

@@ -170,6 +170,13 @@ SIMULATED = [
         help="Share of guests on this host whose tasks (stop, start, pause, reboot, rebuild) fail unless they are hard.",
     ),
     cfg.FloatOpt("copy_delay", default=0.0, min=0.0, help="Time that the copy of a disk from another host takes, in seconds."),
+    cfg.FloatOpt(
+        "task_delay",
+        default=0.0,
+        min=0.0,
+        help="Time that a reboot, a rebuild and a new password take, in seconds. Clients that poll for REBOOT, REBUILD or PASSWORD "
+        "miss a shorter one.",
+    ),
     cfg.StrOpt(
         "attributes",
         default="{}",
@@ -216,6 +223,7 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     failure_rate: float = 0.0
     task_failure_rate: float = 0.0
     copy_delay: float = 0.0
+    task_delay: float = 0.0
     attributes: str = "{}"
     resources: str = "{}"
     numa_nodes: int = 0

@@ -12,6 +12,7 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -178,6 +179,7 @@ class SimulatedDriver:
     def reboot(self, uuid: str, *, hard: bool) -> None:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=hard)
+        time.sleep(self._settings.task_delay)
         self._disks.write(uuid)
         self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", *boot_log(guest))
         self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
@@ -198,6 +200,7 @@ class SimulatedDriver:
     def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         found = self._guest(guest.uuid)
         self._check_task(guest.uuid, hard=False)
+        time.sleep(self._settings.task_delay)
         self._disks.replace(guest.uuid, _new_disk(guest))
         after = msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power)
         self._consoles.write(found, f"{guest.name}: is rebuilt from image {guest.image_id or 'none'}")
@@ -258,6 +261,7 @@ class SimulatedDriver:
         self._check_task(uuid, hard=False)
         if guest.power is not Power.ON:
             raise errors.TaskFailed("The guest does not run, so its password cannot be set.")
+        time.sleep(self._settings.task_delay)
         self._consoles.write(guest, f"{guest.name}: its password is changed")
         self._journal.change(guest, msgspec.structs.replace(self._journal.received(uuid), admin_pass_set=True))
 

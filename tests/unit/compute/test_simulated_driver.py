@@ -253,3 +253,20 @@ class TestNumaNodes:
         spec = msgspec.structs.replace(A_SPEC, flavor=msgspec.structs.replace(A_SPEC.flavor, extra_specs={"hw:numa_nodes": asked}))
         with pytest.raises(errors.PolicyViolated, match="asks for NUMA nodes"):
             a_driver(tmp_path, numa_nodes=2).spawn(a_guest(numa_nodes=tied, vcpus=6), spec, None, threading.Event())
+
+
+def test_a_reboot_takes_its_time(tmp_path: Path) -> None:
+    """A client that looks once a second can then see that the server reboots."""
+    driver = a_driver(tmp_path, task_delay=0.3)
+    driver.spawn(a_guest(), A_SPEC, None, threading.Event())
+    for task in (
+        lambda: driver.reboot("uuid-1", hard=True),
+        lambda: driver.rebuild(a_guest(), DriveChanges(), None),
+        lambda: driver.set_password("uuid-1", "secret"),
+    ):
+        before = driver.console_output("uuid-1", FILE_LIMIT)
+        at_it = threading.Thread(target=task)
+        at_it.start()
+        assert driver.console_output("uuid-1", FILE_LIMIT) == before
+        at_it.join(30)
+        assert driver.console_output("uuid-1", FILE_LIMIT) != before
