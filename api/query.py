@@ -16,9 +16,7 @@ from db.api.listing import ServerQuery
 from objects import errors
 
 _PHASES = {status: phase for phase, status in server_view.STATUSES.items()}
-_OTHER_STATUSES = frozenset({
-    "MIGRATING", "PASSWORD", "RESCUE", "UNKNOWN",
-})  # fmt: skip
+_OTHER_STATUSES = frozenset({server_view.UNKNOWN_STATUS})
 """Statuses of the Compute API that no server here ever has: a list filtered by one is empty."""
 
 

@@ -23,6 +23,7 @@ class ServerPhase(enum.StrEnum):
     REBUILDING = "rebuilding"  # or evacuated
     REBOOTING = "rebooting"
     HARD_REBOOTING = "hard-rebooting"
+    CHANGING_PASSWORD = "changing-password"  # noqa: S105 - what it is at
     SHELVED = "shelved-on-host"  # its disk is in the image store, and on its host
     SHELVED_OFFLOADED = "shelved"  # in the image store only
     SOFT_DELETED = "soft-deleted"  # until it is restored or reclaimed
@@ -79,6 +80,8 @@ def _phase_in(operation: Operation) -> ServerPhase:
         return ServerPhase.REBUILDING
     if operation.kind is OperationKind.REBOOT:
         return ServerPhase.HARD_REBOOTING if operation.args.hard else ServerPhase.REBOOTING
+    if operation.kind is OperationKind.CHANGE_PASSWORD:
+        return ServerPhase.CHANGING_PASSWORD
     return ServerPhase.RESIZING if operation.kind.moves else OF_POWER[operation.power_before]
 
 

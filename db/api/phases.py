@@ -63,6 +63,7 @@ PHASE: sa.ColumnElement[Any] = sa.case(
     (_IS_REBUILT, ServerPhase.REBUILDING),
     (sa.and_(_KIND == OperationKind.REBOOT, _HARD), ServerPhase.HARD_REBOOTING),
     (_KIND == OperationKind.REBOOT, ServerPhase.REBOOTING),
+    (_KIND == OperationKind.CHANGE_PASSWORD, ServerPhase.CHANGING_PASSWORD),
     (_KIND.in_(_MOVES), ServerPhase.RESIZING),
     (_FAILED, ServerPhase.ERROR),
     *_by_power(sa.func.coalesce(_BEFORE, _C.power), {power: str(phase) for power, phase in OF_POWER.items()}),

@@ -541,6 +541,7 @@ def test_lists_and_records_agree_about_every_phase(front: Front, server: str) ->
             (OperationKind.STOP, OperationState.TASK, False),
             (OperationKind.REBOOT, OperationState.TASK, True),
             (OperationKind.REBOOT, OperationState.TASK, False),
+            (OperationKind.CHANGE_PASSWORD, OperationState.TASK, False),
             *((OperationKind.RESIZE, state, False) for state in OperationState if state is not OperationState.ENDED),
             *((OperationKind.EVACUATE, state, False) for state in (OperationState.BUILDING, OperationState.STARTING)),
             *((OperationKind.SHELVE, state, False) for state in SHELVE_STATES),

@@ -126,7 +126,9 @@ def test_a_password_is_changed(front: Front, server: str) -> None:
     assert refusal(act(front, server, "changePassword", {}), 400)
     answer = act(front, server, "changePassword", {"adminPass": "another"})
     assert (answer.status_code, answer.text) == (202, "")
-    assert shown(front, server)["OS-EXT-STS:task_state"] == "updating_password"
+    assert (shown(front, server)["status"], shown(front, server)["OS-EXT-STS:task_state"]) == ("PASSWORD", "updating_password")
+    assert listed(front, status="PASSWORD") == [server]
+    assert listed(front, status="ACTIVE") == []
     assert (kept := kept_by(front, server)) is not None
     assert kept.admin_pass == "another"
     told(front, server, Power.ON, "failed")
