@@ -423,6 +423,8 @@ def test_edits(front: Front, edit: tuple[str, Any], item: str) -> None:
 def test_quotas(front: Front, body: dict[str, Any], project: str) -> None:
     ask(front, "PUT", f"/v2.1/os-quota-sets/{quote(project, errors='surrogatepass')}", body=body)
     ask(front, "PUT", "/v2.1/os-quota-sets/p1", body=body)
+    ask(front, "PUT", f"/v2.1/os-quota-sets/p1?user_id={quote(project, errors='surrogatepass')}", body=body)
+    ask(front, "PUT", "/v2.1/os-quota-sets/p1?user_id=u1", body=body)
     limits = {name: limit for name, limit in body["quota_set"].items() if name not in ("force", "instances", "cores", "ram")}
     ask(front, "PUT", "/v2.1/os-quota-class-sets/default", body={"quota_class_set": limits})
 
