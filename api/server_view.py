@@ -48,6 +48,7 @@ STATUSES = {
 """ServerPhase of a server -> status."""
 _SHOWN_ALONE = frozenset({"key_name", "config_drive", "host_status"})
 """Fields without a prefix that the answer to a change lacks."""
+_STATUSES_WITH_PROGRESS = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})
 UNKNOWN_STATUS = "UNKNOWN"
 """The status of a server with any other stored state."""
 
@@ -93,7 +94,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "key_name": asked.key_name,
         "config_drive": "True" if asked.config_drive else "",
     }
-    if server.state in ("building", "active", "deleting", "rolling-back"):
+    if document["status"] in _STATUSES_WITH_PROGRESS:
         document["progress"] = 0
     if document["status"] == "ERROR" or (document["status"] == "SHUTOFF" and server.task_fault):
         document["fault"] = _fault(server, call)

@@ -58,7 +58,7 @@ class SimulatedHost(Object, frozen=True, kw_only=True):
     """A host to simulate: CPUs, MiB, GiB; ``failure_rate`` of its builds fail; spawns take up to ``spawn_delay`` seconds.
 
     ``resources``: amounts of custom resource classes. ``numa_nodes``: how many NUMA nodes it reports. ``task_delay``: seconds that
-    reboots, rebuilds and new passwords take.
+    reboots, rebuilds, images and new passwords take.
     """
 
     name: str

@@ -46,7 +46,7 @@ from service.monitor import Monitor
 CONSOLE_LINES = 3
 """Lines of the console of the first machine that are shown."""
 TASK_DELAY_S = 2.0
-"""How long reboots, rebuilds and new passwords of simulated guests take. Client libraries look for their statuses once a second."""
+"""How long reboots, rebuilds, images and new passwords of simulated guests take. Clients look for their statuses once a second."""
 
 
 def run(app: Superconductor, deployment: Deployment, parsed_args: argparse.Namespace) -> None:

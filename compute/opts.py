@@ -174,8 +174,8 @@ SIMULATED = [
         "task_delay",
         default=0.0,
         min=0.0,
-        help="Time that a reboot, a rebuild and a new password take, in seconds. Clients that poll for REBOOT, REBUILD or PASSWORD "
-        "miss a shorter one.",
+        help="Time that a reboot, a rebuild, an image of a guest and a new password take, in seconds. Clients that poll for "
+        "REBOOT, REBUILD, PASSWORD or SAVING miss a shorter one.",
     ),
     cfg.StrOpt(
         "attributes",

@@ -243,7 +243,8 @@ class SimulatedDriver:
         self._check_task(uuid, hard=False)
         if self._images is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
-        if cancel.wait(self._settings.copy_delay) if self._settings.copy_delay else cancel.is_set():
+        delay = max(self._settings.copy_delay, self._settings.task_delay)
+        if cancel.wait(delay) if delay else cancel.is_set():
             raise errors.TaskFailed("The copy of the disk was cancelled.")
         with self._disks.copied(uuid) as content:
             self._images.add_of_server(content, image_id, image, cancel)

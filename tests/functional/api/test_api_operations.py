@@ -129,6 +129,14 @@ def test_a_member_operates_its_servers(front: Front, server: str, action: str, v
     assert listed(front, vm_state="stopped") == []
 
 
+@pytest.mark.parametrize(("power", "has_progress"), [("on", True), ("off", False), ("paused", False), ("suspended", False)])
+def test_progress_is_of_some_statuses_only(front: Front, server: str, power: str, has_progress: bool) -> None:
+    """As in the Compute API: clients fail at one of a stopped server."""
+    write(front, server, last_number=4, power=power)
+    [found] = front.get("/v2.1/servers/detail", NEW).json["servers"]
+    assert ("progress" in found) is has_progress
+
+
 def test_a_rebuild_changes_the_server_with_its_disk(front: Front, server: str) -> None:
     """Name, description and metadata; the key pair that it has may be named, since 2.54."""
     value = {"imageRef": IMAGE, "name": "other", "description": "new", "metadata": {"a": "b"}, "key_name": None}
