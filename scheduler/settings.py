@@ -25,7 +25,6 @@ DEFAULT_WEIGHERS = (
     "ServerGroupSoftAffinityWeigher",
     "ServerGroupSoftAntiAffinityWeigher",
     "CrossCellWeigher",
-    "LeftoverWeigher",
 )
 
 
@@ -46,7 +45,7 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     balance_weight_multiplier: float = 1.0
     leftover_weight_multiplier: float = 1000.0
     leftover_shape: float = 1.15
-    leftover_from: float = 0.55
+    leftover_from: float = 0.0
     affinity_room_weight_multiplier: float = 10000.0
     cell_capacity_weight_multiplier: float = 1.0
     cell_spread_weight_multiplier: float = 1.0

@@ -17,7 +17,7 @@ from tests.support.lab_check import violations
 from tests.support.traces import HEADER, write_lines
 
 HUAWEI = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
-ROOM = (*DEFAULT_WEIGHERS, "AffinityRoomWeigher")
+ROOM = (*DEFAULT_WEIGHERS, "LeftoverWeigher", "AffinityRoomWeigher")
 
 
 def huawei(folder: Path, seed: int) -> tuple[Path, Path, Path]:
@@ -41,7 +41,7 @@ def replayed(
     trace: Path, fleet: Path, racks: Path | None, weighers: tuple[str, ...], ignored: tuple[str, ...] = ()
 ) -> tuple[PolicyOutcome, list[FleetHost], tuple[Running, ...], dict[str, Arrival]]:
     opened, hosts = open_trace(trace, ignored), read_fleet(fleet, ignored, racks)
-    settings = SchedulerSettings(enabled_weighers=weighers, leftover_from=0.0 if weighers is ROOM else 0.55)
+    settings = SchedulerSettings(enabled_weighers=weighers)
     made = TraceReplay(opened, hosts, demand_of(opened, hosts), settings, 3, Checkpoint())
     outcome = made.run(lambda checkpoint: None, lambda servers: None)
     return outcome, hosts, made.checkpoint().running, {each.name: each for each in open_trace(trace).arrivals()}

@@ -125,7 +125,7 @@ def test_another_seed_is_another_choice() -> None:
 # -- from the record alone -----------------------------------------------------------------------------------------------------
 
 CELL_UUIDS = {"cell1": fleet.CELLS[0], "cell2": fleet.CELLS[1]}
-WEIGHERS = ("BalanceWeigher", "IoOpsWeigher", "CellSpreadWeigher", "CellCapacityWeigher")
+WEIGHERS = ("BalanceWeigher", "LeftoverWeigher", "IoOpsWeigher", "CellSpreadWeigher", "CellCapacityWeigher")
 CONFIGURATIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "driver": st.sampled_from(["filter", "filter", "filter", "chance"]),
@@ -159,6 +159,7 @@ ASKED = st.fixed_dictionaries(
     }
 )
 
+PACKING: dict[str, Any] = {"enabled_weighers": (*DEFAULT_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.5}
 PLAIN: dict[str, Any] = {
     "vcpus": 1,
     "policy": None,
@@ -290,7 +291,7 @@ def test_a_filter_that_was_not_in_force_looks_at_the_host_of_now() -> None:
 
 
 def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [(8, claimed, 8, 0, 0) for claimed in (5, 4, 3, 6)], PLAIN, {"leftover_from": 0.5}, 4, 0
+    asked = [(8, claimed, 8, 0, 0) for claimed in (5, 4, 3, 6)], PLAIN, PACKING, 4, 0
     spec, decision = recorded(*asked)
     assert decision.basis is not None
     assert decision.basis.terms == {"LeftoverWeigher": (1.0, 1 / 64)}
@@ -308,14 +309,11 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
 
 def test_what_a_record_leaves_out_stays_the_same_when_defaults_change() -> None:
     """A default that differs from UNSAID_SETTINGS is in every record; a changed one has to be entered there as it was."""
-    assert kept_settings(SchedulerSettings()) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
-    first = settings_of({})
-    assert first == SchedulerSettings(enabled_weighers=DEFAULT_WEIGHERS[:-1], leftover_from=0.0)
-    assert settings_of(stored.load(stored.dump(kept_settings(SchedulerSettings())), dict[str, Any])) == SchedulerSettings()
-    assert settings_of({"enabled_weighers": ["*", "BalanceWeigher"]}).enabled_weighers == (
-        *first.enabled_weighers,
-        "BalanceWeigher",
-    )
+    assert kept_settings(SchedulerSettings()) == {}
+    assert settings_of({}) == SchedulerSettings()
+    packing = SchedulerSettings(enabled_weighers=(*DEFAULT_WEIGHERS, "LeftoverWeigher"), leftover_from=0.55)
+    assert kept_settings(packing) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
+    assert settings_of(stored.load(stored.dump(kept_settings(packing)), dict[str, Any])) == packing
 
 
 def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:
