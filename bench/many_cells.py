@@ -182,11 +182,19 @@ class ManyCells:
             FROM api.instance_mappings m LEFT JOIN api.cell_mappings c ON c.uuid = m.cell_uuid WHERE m.name LIKE %s"""
         while True:
             ((done, failed),) = self._meter.ask(query, but_for or "", f"{name}%")
-            assert not failed, f"{name}: {failed} are in ERROR"
+            assert not failed, f"{name}: {failed} are in ERROR, such as: {self._fault(name)}"
             if int(done or 0) >= count:
                 return
             assert time.monotonic() < give_up, f"{name}: {done} of {count} after {ACTIVE_TIMEOUT_S:g} s"
             time.sleep(0.5)
+
+    def _fault(self, name: str) -> str:
+        """Of one server in ERROR."""
+        query = """SELECT m.instance_uuid, c.name FROM api.instance_mappings m JOIN api.cell_mappings c ON c.uuid = m.cell_uuid
+            WHERE m.name LIKE %s AND m.state = 'error' LIMIT 1"""
+        ((uuid, cell),) = self._meter.ask(query, f"{name}%")
+        told = self._meter.ask(f"SELECT message FROM {cell}.instance_faults WHERE instance_uuid = %s ORDER BY id DESC", uuid)
+        return f"{uuid} in {cell}: {told}"
 
     def _latencies(self, name: str, but_for: str | None) -> Latencies:
         query = """SELECT m.created_at, m.launched_at FROM api.instance_mappings m
