@@ -40,8 +40,9 @@ SHORTENED_OPTIONS = (
     "stats_interval",
     "stats_full_interval",
     "audit_interval",
+    "build_timeout",
 )
-"""What a local region does oftener than the product by default, so that who tries it out waits for less."""
+"""What a local region does oftener or gives up sooner than the product by default, so that who tries it out waits for less."""
 
 
 STATEMENTS_KEPT = 200_000
