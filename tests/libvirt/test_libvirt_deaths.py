@@ -21,7 +21,7 @@ from service.periodic import wait_until
 from tests.support import libvirt_child
 from tests.support.libvirt_driver import PATIENCE_S, add_spark, guest, left_of, opened, power_of, says, settings_of, spawn
 
-KILLS = 15
+KILLS = 25
 LONGEST_SPAWN_S = 1.0
 
 
