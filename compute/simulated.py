@@ -179,7 +179,7 @@ class SimulatedDriver:
     def reboot(self, uuid: str, *, hard: bool) -> None:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=hard)
-        time.sleep(self._settings.task_delay)
+        self._take_time()
         self._disks.write(uuid)
         self._consoles.write(guest, f"{guest.name}: reboots{' hard' if hard else ''}", *boot_log(guest))
         self._journal.change(msgspec.structs.replace(guest, power=Power.ON))
@@ -200,7 +200,7 @@ class SimulatedDriver:
     def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:
         found = self._guest(guest.uuid)
         self._check_task(guest.uuid, hard=False)
-        time.sleep(self._settings.task_delay)
+        self._take_time()
         self._disks.replace(guest.uuid, _new_disk(guest))
         after = msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power)
         self._consoles.write(found, f"{guest.name}: is rebuilt from image {guest.image_id or 'none'}")
@@ -262,7 +262,7 @@ class SimulatedDriver:
         self._check_task(uuid, hard=False)
         if guest.power is not Power.ON:
             raise errors.TaskFailed("The guest does not run, so its password cannot be set.")
-        time.sleep(self._settings.task_delay)
+        self._take_time()
         self._consoles.write(guest, f"{guest.name}: its password is changed")
         self._journal.change(guest, msgspec.structs.replace(self._journal.received(uuid), admin_pass_set=True))
 
@@ -336,6 +336,10 @@ class SimulatedDriver:
         if not found:
             raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
         return found[-1]
+
+    def _take_time(self) -> None:
+        """Take ``task_delay`` seconds, as a real guest takes some. Nothing has changed before, so it may be killed meanwhile."""
+        time.sleep(self._settings.task_delay)
 
     def _check_task(self, uuid: str, *, hard: bool) -> None:
         """Fail the tasks of some guests unless they are hard, as when a guest's system does not react."""
