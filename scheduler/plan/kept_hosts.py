@@ -66,20 +66,8 @@ FREE_SETTINGS = frozenset(
 """Settings that no choice among hosts that are up depends on."""
 _DEFAULTS_FIRST = "*"
 """Stands for all of UNSAID_SETTINGS at the beginning of a list."""
-UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings()) | {
-    "enabled_weighers": (
-        "RAMWeigher",
-        "CPUWeigher",
-        "DiskWeigher",
-        "NumInstancesWeigher",
-        "BuildFailureWeigher",
-        "ServerGroupSoftAffinityWeigher",
-        "ServerGroupSoftAntiAffinityWeigher",
-        "CrossCellWeigher",
-    ),
-    "leftover_from": 0.0,
-}
-"""The settings that a record leaves out. They stay when a default changes, so that records of all releases mean the same."""
+UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings())
+"""The settings that a record leaves out. Who changes a default enters the old one here, so that old records keep their meaning."""
 
 
 def kept_settings(settings: SchedulerSettings) -> dict[str, Any] | None:

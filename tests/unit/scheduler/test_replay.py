@@ -307,8 +307,7 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     assert servers[0].now == servers[0].then
 
 
-def test_what_a_record_leaves_out_stays_the_same_when_defaults_change() -> None:
-    """A default that differs from UNSAID_SETTINGS is in every record; a changed one has to be entered there as it was."""
+def test_a_record_has_the_settings_that_are_not_the_defaults() -> None:
     assert kept_settings(SchedulerSettings()) == {}
     assert settings_of({}) == SchedulerSettings()
     packing = SchedulerSettings(enabled_weighers=(*DEFAULT_WEIGHERS, "LeftoverWeigher"), leftover_from=0.55)
