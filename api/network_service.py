@@ -25,6 +25,8 @@ from objects.network import Network, Subnet
 from objects.port import Port
 
 _PAGING = ("fields", "limit", "marker", "sort_key", "sort_dir", "page_reverse")
+_ALL_PROJECTS = "all_projects"
+"""No field: what Skyline adds to requests of administrators, who see all projects here in any case, as in Neutron."""
 _SERVERS_PAGE = 1000
 """Servers whose ports one statement reads."""
 
@@ -83,7 +85,7 @@ class NetworkResources:
     def _answer_all(self, req: falcon.Request, resp: falcon.Response, name: str, documents: Iterable[Document]) -> None:
         """Those that pass the filters of the query, by name and ID, a page of them. Raises errors.Invalid."""
         page = page_of(req, self._settings.max_limit)
-        wanted = {key: req.get_param_as_list(key) or [] for key in req.params if key not in _PAGING}
+        wanted = {key: req.get_param_as_list(key) or [] for key in req.params if key not in (*_PAGING, _ALL_PROJECTS)}
         found = sorted((each for each in documents if _passes(each, wanted)), key=lambda each: (each["name"], each["id"]))
         ids = [each["id"] for each in found]
         if page.marker is not None and page.marker not in ids:

@@ -59,6 +59,9 @@ def test_ports_are_those_of_the_projects_servers(front: Front, blue: Network) ->
     assert front.get(f"/network/v2.0/ports?device_id={server}", OTHER_TENANT).json["ports"] == []
     assert front.get(f"/network/v2.0/ports/{own['id']}", OTHER_TENANT).status_code == 404
     assert len(front.get("/network/v2.0/ports").json["ports"]) == 2, "administrators see all"
+    asked = f"/network/v2.0/ports?device_id={server}&all_projects=true"
+    assert front.get(asked).json["ports"] == front.get(asked, TENANT).json["ports"] == [own], "as Skyline asks"
+    assert front.get(asked, OTHER_TENANT).json["ports"] == []
 
 
 def test_pages_hold_each_network_once(front: Front) -> None:
