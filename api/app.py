@@ -33,6 +33,7 @@ from api.hypervisors import Hypervisors
 from api.image_actions import ImageActions
 from api.image_changes import ImageChanges
 from api.image_needs import ImageNeeds
+from api.image_schemas import ImageSchemas
 from api.image_uploads import ImageUploads
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
@@ -164,6 +165,8 @@ def make_app(
     add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, patch=update, delete=may.IMAGE_DELETE)
     add("/image/v2/images/{image_id}/tasks", images, "tasks", get=may.IMAGE_SHOW)
     add("/image/v2/images/{image_id}/file", uploads, "content", put=may.IMAGE_CREATE)
+    add("/image/v2/schemas/image", ImageSchemas(), "image", get=may.IMAGE_SHOW)
+    add("/image/v2/schemas/images", ImageSchemas(), "images", get=may.IMAGE_LIST)
     add("/network", NetworkVersions(), get=PUBLIC)
     add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
     network_resources = NetworkResources(settings, database, catalog)

@@ -461,13 +461,14 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /images/{id}/metadata",
         "GET /images/{id}/metadata/{key}",
     ),
-    _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images"),
+    _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images", "GET /image/v2/schemas/images"),
     _of(
         IMAGE_SHOW,
         READER,
         "Show an image of the image store.",
         "GET /image/v2/images/{id}",
         "GET /image/v2/images/{id}/tasks",
+        "GET /image/v2/schemas/image",
     ),
     _of(
         IMAGE_CREATE,

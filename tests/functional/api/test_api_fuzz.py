@@ -69,6 +69,8 @@ PATHS = [
     "/image/v2/images/{}",
     "/image/v2/images/{}/file",
     "/image/v2/images/{}/tasks",
+    "/image/v2/schemas/image",
+    "/image/v2/schemas/images",
     "/network",
     "/network/v2.0",
     "/network/v2.0/networks",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import falcon.testing
+import jsonschema
 import pytest
 
 from api.opts import ApiSettings
@@ -73,6 +74,7 @@ def seen(front: Front, image_id: str, headers: dict[str, str] = TENANT) -> dict[
 def test_an_image_is_queued_until_its_content_is_there(front: Front, store: FolderStore) -> None:
     made = created(front, min_disk=2, os_distro="debian")
     assert (made["status"], made["visibility"], made["disk_format"], made["size"]) == ("queued", "private", "raw", None)
+    jsonschema.validate(made, front.get("/image/v2/schemas/image", TENANT).json)
     assert seen(front, made["id"]) == made
     assert upload(front, made["id"]).status_code == 204
     image = seen(front, made["id"])

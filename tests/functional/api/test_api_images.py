@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from api.opts import ApiSettings
@@ -55,6 +56,16 @@ def test_one_image_has_the_fields_of_an_image_service(front: Front) -> None:
     assert image["os_hash_algo"] == "sha512"
     for unknown in ("debian", "no-such", "..%2Fx"):
         assert front.get(f"/image/v2/images/{unknown}", TENANT).status_code in (400, 404)
+
+
+def test_schemas_describe_all_that_is_shown(front: Front) -> None:
+    image, images = (front.get(f"/image/v2/schemas/{name}", TENANT).json for name in ("image", "images"))
+    shown = front.get(f"/image/v2/images/{TWO}", TENANT).json
+    jsonschema.validate(shown, image)
+    jsonschema.validate(listed(front), images)
+    assert shown.keys() - image["properties"] == {"os_distro"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(shown | {"os_distro": 1}, image)
 
 
 def test_images_are_found_by_name_and_by_id(front: Front) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import falcon.testing
+import jsonschema
 import pytest
 
 from api.opts import ApiSettings
@@ -204,6 +205,7 @@ def test_the_snapshot_of_a_shelved_server_is_an_image_until_it_is_unshelved(fron
         assert names(front, "?name=web-shelved") == ["web-shelved"]
         assert names(front, headers=OTHER_TENANT) == ["added"]
         found = image(front, snapshot).json
+        jsonschema.validate(found, front.get("/image/v2/schemas/image", TENANT).json)
         assert (found["status"], found["size"], found["protected"], found["visibility"]) == ("active", 8, True, "private")
         assert (found["instance_uuid"], found["base_image_ref"], found["owner"]) == (server, IMAGE, "p1")
         assert image(front, snapshot, OTHER_TENANT).status_code == 404
