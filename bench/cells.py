@@ -136,7 +136,7 @@ def measure_disable(api: ApiDatabase, mappings: Sequence[CellMapping], rounds: i
     freshness = Freshness(settings, registry, api, table, cursor)
     freshness.start()
     ledger = claims.Ledger(api, "bench")
-    scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness.ages, freshness.topology)
+    scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness.view, freshness.topology)
     uuid, ended = mappings[0].uuid, threading.Event()
     chosen: list[tuple[float, float, str]] = []
 

@@ -6,7 +6,8 @@
 ``--server mariadb|postgresql|sqlite``, ``--hosts N``, ``--allocations N``, ``--cells N``, ``--runs N``. The databases are new ones
 on the server that tests use, filled beforehand, and are dropped at the end. Each run is a process of its own, which starts the
 service as ``superconductor-scheduler`` does, with a bus inside it, and asks for one server. Time counts from the start of that
-process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``).
+process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``) once
+it has decided and has read all cells.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ import time
 import uuid
 from pathlib import Path
 from typing import Any
-
-from objects.process import AGENT_BINARY
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,6 +36,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase, Database
 from objects import stored
 from objects.compute_node import ComputeNode
+from objects.process import AGENT_BINARY
 from tests.support import fleet
 
 SCHEDULER = Path(__file__).with_name("_scheduler.py")

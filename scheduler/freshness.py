@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -24,6 +25,7 @@ from scheduler.cursor import Cursor
 from scheduler.plan.largest_flavor import by_size
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.view import FleetView
 from scheduler.watch import CellWatch
 from service import metrics
 from service.garbage import unsearched
@@ -33,7 +35,7 @@ from service.periodic import Periodic, wait_until
 LOG = logging.getLogger(__name__)
 
 FIRST_READ_TIMEOUT_S = 10.0
-"""Maximum seconds that a start waits until every cell has been read once."""
+"""Maximum seconds that a start waits until every cell that answers has been read once."""
 
 
 TOPOLOGY_EPOCHS = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
@@ -121,17 +123,19 @@ class Freshness:
         metrics.VIEW_AGE.follow(self._view_ages)
 
     def start(self) -> None:
-        """Start, and wait until every cell was read once, at most ``FIRST_READ_TIMEOUT_S`` seconds.
+        """Start, and wait until every cell that answers was read once, at most ``FIRST_READ_TIMEOUT_S`` seconds.
 
         Raises DatabaseUnavailable if the API database is away.
         """
         with unsearched():
             self.follow()
             self._follower.start()
-            read = wait_until(lambda: all(watch.seen_at is not None for watch, _ in self._watches.values()), FIRST_READ_TIMEOUT_S)
-        if not read:
-            unread = [watch.cell.name for watch, _ in self._watches.values() if watch.seen_at is None]
-            LOG.warning("starting without a view of cells %s: their hosts join when they answer", ", ".join(unread))
+            wait_until(lambda: not self.view().reading, FIRST_READ_TIMEOUT_S)
+        view = self.view()
+        if view.reading:
+            LOG.warning("starting while cells are read: %s; what only their hosts may take waits", ", ".join(sorted(view.reading)))
+        if view.silent:
+            LOG.warning("starting without a view of cells %s: their hosts join when they answer", ", ".join(sorted(view.silent)))
 
     def stop(self) -> None:
         self._follower.stop()
@@ -146,6 +150,13 @@ class Freshness:
         for watch, _ in list(self._watches.values()):
             ages[watch.cell.name] = None if watch.seen_at is None else round(now - watch.seen_at, 3)
         return ages
+
+    def view(self) -> FleetView:
+        """How far the cells have been read."""
+        watches = [watch for watch, _ in list(self._watches.values())]
+        reading = {watch.cell.name for watch in watches if watch.is_reading}
+        read_at = math.inf if reading else max((watch.first_read_at or -math.inf for watch in watches), default=-math.inf)
+        return FleetView(self.ages(), reading, read_at)
 
     def _view_ages(self) -> metrics.Values:
         return [((cell,), float("inf") if age is None else age) for cell, age in self.ages().items()]

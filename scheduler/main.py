@@ -44,7 +44,7 @@ class SchedulerService:
             table,
             cursor,
             ledger,
-            self.freshness.ages,
+            self.freshness.view,
             self.freshness.topology,
             self.freshness.flavors,
             self.freshness.hurry,

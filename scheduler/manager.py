@@ -31,6 +31,7 @@ from scheduler.plan.job import Job, PlanContext, checked
 from scheduler.plan.stripes import Stripes
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.view import FleetView
 from service import metrics
 from service.batching import GroupCommit
 from service.retry import pause_after
@@ -56,12 +57,12 @@ class SchedulerManager:
         table: HostTable,
         cursor: Cursor,
         ledger: claims.Ledger,
-        ages: Callable[[], Mapping[str, float | None]],
+        view: Callable[[], FleetView],
         topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
         flavors: Callable[[str], Sequence[Flavor]] = lambda project_id: (),
         hurry: Callable[[Collection[str] | None], None] = lambda cells: None,
     ) -> None:
-        """``ages``: returns seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
+        """``view``: returns how far the cells have been read.
 
         ``topology(look=...)``: returns the epochs of the cells, mappings and aggregates in the table. With ``look`` it first reads
         the API database. ``flavors``: returns the flavors that a project may use, the largest first. ``hurry``: called with the
@@ -72,7 +73,7 @@ class SchedulerManager:
         self._table = table
         self._cursor = cursor
         self._ledger = ledger
-        self._ages = ages
+        self._view = view
         self._topology = topology
         self._flavors = flavors
         self._hurry = hurry
@@ -247,15 +248,16 @@ class SchedulerManager:
     def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.
 
-        ``is_patient``: jobs wait for hosts that this process has not heard of yet.
+        ``is_patient``: jobs wait up to ``warm_up`` seconds for hosts that this process has not heard of yet.
         """
+        patient_until = time.monotonic() + self._settings.warm_up
         for tries in range(CLAIM_ATTEMPTS):
             if not jobs:
                 return
             if tries:
                 time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
             self._schedule(jobs)
-            while is_patient and (early := [job for job in jobs if job.premature and job.error is None]):
+            while is_patient and time.monotonic() < patient_until and (early := [job for job in jobs if job.waits_for_hosts]):
                 self._hurry(None)
                 time.sleep(HOSTS_WAIT_PAUSE_S)
                 self._schedule(early)
@@ -364,16 +366,17 @@ class SchedulerManager:
                 return
 
     def _now(self, epochs: Mapping[str, int] = EVERYTHING) -> PlanContext:
-        mono = time.monotonic()
+        mono, view = time.monotonic(), self._view()
         return PlanContext(
             mono=mono,
             wall=self._ledger.database.now(),
             alive_since=mono - self._settings.service_down_time,
-            young=mono - self._started < self._settings.warm_up,
+            young=mono - max(view.read_at, self._started) < self._settings.warm_up,
             mapped_since=mono - self._settings.warm_up,
-            ages=self._ages(),
+            ages=view.ages,
             began=self._started,
             epochs=epochs,
+            reading=view.reading,
             flavors=self._flavors,
         )
 

@@ -204,8 +204,8 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "warm_up",
         default=_DEFAULT.warm_up,
         min=0.0,
-        help="Seconds after its start, and after a host was mapped, in which the scheduler waits for hosts without a report "
-        "before it refuses a request.",
+        help="Seconds after the cells that answer have been read for the first time, and after a host was mapped, in which the "
+        "scheduler waits for hosts without a report before it refuses a request. A call waits no longer; it is then repeated.",
     ),
 )
 

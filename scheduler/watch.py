@@ -70,7 +70,10 @@ class CellWatch:
 
     def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings) -> None:
         self.cell = cell
-        self.seen_at: float | None = None  # monotonic clock; None: never
+        self.seen_at: float | None = None
+        """When the last look began that read the cell (monotonic clock); None: it was never read as a whole."""
+        self.first_read_at: float | None = None
+        """When it had been read for the first time."""
         self._table = table
         self._reader = FeedReader(cell)
         self.pace = Pace(settings.feed_poll_interval, settings.idle_interval)
@@ -100,8 +103,15 @@ class CellWatch:
                 self._read_services(recent=not self._read_all_services())
         with self._table.lock:
             self._table.set_feed_read(self.cell.uuid, self._reader.cursor)
+        if self.first_read_at is None:
+            self.first_read_at = time.monotonic()
         self.seen_at = began
         return more
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the cell was never read as a whole, but answers."""
+        return self.seen_at is None and self.cell.database_silent_since is None
 
     def read_anew(self) -> None:
         """Read all nodes of the cell at the next look. Needed when hosts that the table took from other cells are mapped to it."""

@@ -22,16 +22,16 @@ class ComputeFilter(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
         kept = request.only_cell if request.spec.move is not None else None
-        if kept is None and not (request.forced or request.any_cell or request.assume_up or request.unheard_cells):
+        if kept is None and not (request.forced or request.any_cell or request.returning_cells or request.unheard_cells):
             return hosts.up(request.alive_since)
         mask = hosts.cell_open if not request.any_cell else hosts.cell >= 0
         if kept is not None:
             mask = mask | (hosts.cell == kept)
         if not request.forced:
             mask = mask & ~hosts.disabled
-        if request.assume_up:
-            return mask
         up = hosts.heard_at >= request.alive_since
+        if request.returning_cells:
+            up |= np.isin(hosts.cell, sorted(request.returning_cells))
         if request.unheard_cells:
             up |= np.isin(hosts.cell, sorted(request.unheard_cells)) & (hosts.heard_at > -np.inf)
         return mask & up

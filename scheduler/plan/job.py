@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,9 +38,10 @@ class PlanContext(NamedTuple):
 
     ``mono``: the monotonic clock in seconds. ``wall``: seconds since the epoch.
     ``alive_since``: hosts heard of since then (monotonic) are up.
-    ``young``: this process started recently and may not have heard of all hosts yet.
+    ``young``: cells are being read for the first time, or were read so recently that agents may be just coming back.
     ``mapped_since``: hosts mapped since then (monotonic) and not heard of yet are waited for.
     ``ages``: seconds since each cell's view was refreshed, by the cell's name; None for a cell that was never read.
+    ``reading``: names of the cells that were never read, but answer.
     ``began``: when this process started (monotonic). ``epochs``: of what operators configure.
     ``flavors``: returns those that a project may use, the largest first.
     """
@@ -53,6 +54,7 @@ class PlanContext(NamedTuple):
     ages: Mapping[str, float | None]
     began: float = -math.inf
     epochs: Mapping[str, int] = MappingProxyType({})
+    reading: Collection[str] = ()
     flavors: Callable[[str], Sequence[Flavor]] = _none
 
 
@@ -147,6 +149,11 @@ class Job:
     def is_final(self) -> bool:
         """Whether the job is placed or refused for good, and does not wait for more information."""
         return not (self.premature or self.unheard or self.held)
+
+    @property
+    def waits_for_hosts(self) -> bool:
+        """Whether it found no host, and this process is to learn of more."""
+        return self.premature and self.error is None
 
     @property
     def waits(self) -> str:

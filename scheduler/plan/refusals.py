@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 
 import numpy as np
 
@@ -33,16 +33,18 @@ class Refusals:
         found = engine.survey(self._table, self._driver, request)
         found.ask_all()
         job.counts = found.counts
+        unread = unseen(self._table, request, self._moment.ages)
+        silent = {cell for cell, age in self._moment.ages.items() if age is None} - set(self._moment.reading)
         if request.yielding and self._could(job, request, step):
             job.held = True
-        elif self._table.awaited(self._moment.mapped_since):
+        elif (
+            unread - silent
+            or self._table.awaited(self._moment.mapped_since, silent)
+            or (self._moment.young and self._could_if_up(job, request, step, silent))
+        ):
             job.premature = True
-        elif self._moment.young:
-            request.assume_up = True
-            unseen = any(age is None for age in self._moment.ages.values())
-            job.premature = unseen or self._could(job, request, step)
         else:
-            self._look_for_unheard(job, request, step)
+            self._look_for_unheard(job, request, step, unread)
         job.partial = not job.premature and len(job.rows) >= job.least
         if job.partial:  # enough instances are placed, so the job does not wait for the others
             job.held, job.unheard = False, ()
@@ -64,8 +66,19 @@ class Refusals:
             request.members.give_back(members)
         return len(chosen) == missing
 
-    def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep) -> None:
-        """If cells without any sign of life could take the job, set ``job.unheard``: it then waits for them until its deadline."""
+    def _could_if_up(self, job: Job, request: Request, step: engine.PlanningStep, silent: Container[str]) -> bool:
+        """Whether all instances would find hosts if all hosts were up, but for those of ``silent`` cells, by name."""
+        request.returning_cells = frozenset(n for n, cell in enumerate(self._table.cells) if cell.name not in silent)
+        try:
+            return self._could(job, request, step)
+        finally:
+            request.returning_cells = frozenset()
+
+    def _look_for_unheard(self, job: Job, request: Request, step: engine.PlanningStep, unread: Collection[str]) -> None:
+        """If cells without any sign of life could take the job, set ``job.unheard``: it then waits for them until its deadline.
+
+        ``unread``: those that have never answered, by name.
+        """
         since = self._moment.mono - OUTAGE_WAIT_S
         cells = _unheard(self._table, request.alive_since, since)
         if cells:
@@ -74,7 +87,7 @@ class Refusals:
                 job.unheard = tuple(sorted(cells.values()))
             request.unheard_cells = frozenset()
         if not job.unheard and self._moment.began > since:
-            job.unheard = tuple(sorted(unseen(self._table, request, self._moment.ages)))
+            job.unheard = tuple(sorted(unread))
 
 
 def _unheard(table: HostTable, alive_since: float, after: float) -> dict[int, str]:
@@ -91,9 +104,9 @@ def _unheard(table: HostTable, alive_since: float, after: float) -> dict[int, st
 
 
 def unseen(table: HostTable, request: Request, ages: Mapping[str, float | None]) -> set[str]:
-    """Names of cells that have never answered this process, but have a host with room for one server according to the ledger.
+    """Names of cells that this process has never read as a whole, and that have a host with room for one server by the ledger.
 
-    ``ages``: None for a cell that has never answered. Only claims, zones and names of its hosts are known, so no other filter runs.
+    ``ages``: None for a cell that was never read. Only claims, zones and names of its hosts are known, so no other filter runs.
     """
     silent = [
         number
@@ -102,7 +115,11 @@ def unseen(table: HostTable, request: Request, ages: Mapping[str, float | None])
     ]
     if request.only_cell is not None:
         silent = [number for number in silent if number == request.only_cell]
-    there = np.isin(table.home[: table.size], silent) & (table.cell[: table.size] < 0) & (table.inventory[: table.size] > 0)
+    if not silent:
+        return set()
+    home, cell = table.home[: table.size], table.cell[: table.size]
+    # of a cell that is being read, nodes are in the table before anything is known of their agents
+    there = np.isin(home, silent) & ((cell < 0) | (cell == home)) & (table.inventory[: table.size] > 0)
     if request.zone is not None:
         there &= table.zone[: table.size] == request.zone
     rows = np.flatnonzero(there)

@@ -51,7 +51,7 @@ class Request:
 
     Assumptions, to find out why a request is refused:
 
-    ``assume_up``: treat silent hosts as up. ``unheard_cells``: treat silent hosts of these cells as up.
+    ``returning_cells``: treat all hosts of these cells as up. ``unheard_cells``: the same, but for hosts whose agents are stopping.
     ``any_cell``: treat all cells as enabled.
     ``yielding``: ignore slots held for retries of other members, and let members of an affinity group be on several hosts.
     """
@@ -67,7 +67,7 @@ class Request:
     only_cell: int | None = None
     source_cell: int | None = None
     alive_since: float = 0.0
-    assume_up: bool = False
+    returning_cells: frozenset[int] = frozenset()
     unheard_cells: frozenset[int] = frozenset()
     any_cell: bool = False
     members: Members = NOBODY

@@ -155,4 +155,4 @@ def _in_pages(table: HostTable, steps: Iterator[None]) -> None:
 
 def _is_plain(request: Request) -> bool:
     """Whether it makes none of the assumptions under which a refusal is looked into."""
-    return not (request.assume_up or request.any_cell or request.unheard_cells or request.yielding)
+    return not (request.returning_cells or request.any_cell or request.unheard_cells or request.yielding)

@@ -498,18 +498,22 @@ class HostTable(TentativeClaims):
         if changed:
             self._judge(np.flatnonzero(np.isin(self.home[: self.size], changed)))
 
-    def awaited(self, since: float) -> bool:
+    def awaited(self, since: float, silent: Container[str] = ()) -> bool:
         """Whether a host cannot be judged yet that was mapped after ``since`` (monotonic clock), or whose service changed since.
 
-        Its cell or the ledger is to speak.
+        Its cell or the ledger is to speak. ``silent``: names of cells that do not answer: nobody waits for theirs.
         """
-        if any(at >= since for at in self._without_row.values()):
+        mute = [number for number, cell in enumerate(self.cells) if cell.name in silent]
+        mapped_lately = (host for host, at in self._without_row.items() if at > since)
+        if any(self.cell_number(self._topology.home(host) or "") not in mute for host in mapped_lately):
             return True
         size = slice(self.size)
-        if (self.behind[size] & (self.changed_at[size] >= since)).any():
+        if (self.behind[size] & (self.changed_at[size] > since)).any():
             return True
         told = (self.inventory[size] > 0) & (self.cell[size] == self.home[size]) & (self.heard_at[size] > -np.inf)
-        for row in np.flatnonzero((self.mapped_at[size] >= since) & ~told).tolist():
+        if mute:
+            told |= np.isin(self.home[size], mute)
+        for row in np.flatnonzero((self.mapped_at[size] > since) & ~told).tolist():
             if not told[self.rows_of[self.hosts[row].lower()]].any():  # another node of the host may have been told of
                 return True
         return False

@@ -50,6 +50,7 @@ from scheduler.plan.survey import Survey
 from scheduler.plugins import load_driver
 from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.view import FleetView
 from tests.support.databases import api_database
 
 CELLS = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222")
@@ -223,8 +224,8 @@ class Site:
             made.set_inventory(row, now=0.0)
             cursor.advance([row])
         tell_cells(made, self.nodes, self.homes)
-        ledger = claims.Ledger(self.database, "scheduler")
-        return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, lambda: {"cell1": 0.0, "cell2": 0.0})
+        ledger, view = claims.Ledger(self.database, "scheduler"), FleetView({"cell1": 0.0, "cell2": 0.0})
+        return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, lambda: view)
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class Watched:
 
     def make_scheduler(self, topology: Callable[..., Mapping[str, int]]) -> SchedulerManager:
         ledger = claims.Ledger(self.cells.api, "scheduler")
-        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, self.freshness.ages, topology)
+        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, self.freshness.view, topology)
 
     def turn(self, cell: CellMapping, state: CellState) -> None:
         now = self.cells.api.read(get, cell.uuid)

@@ -84,7 +84,7 @@ class TestComputeFilter:
         table.set_service(ONE, "silent", now - 61, disabled=False, forced_down=False)
         table.set_service(ONE, "disabled", now, disabled=True, forced_down=False)
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60) == ["up"]
-        assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, assume_up=True) == ["up", "silent"]
+        assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, returning_cells=frozenset({0, 1})) == ["up", "silent"]
 
     def test_silent_hosts_of_cells_that_are_out_of_reach_count_where_asked_for(self) -> None:
         table = fleet.table([fleet.node(name) for name in ("silent", "other cell", "stopped")])

@@ -316,7 +316,7 @@ def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
     engine.survey(world.table, world.driver, request())
     refused = request()
     engine.survey(world.table, world.driver, refused)
-    refused.assume_up = True
+    refused.returning_cells = frozenset({0})
     world.driver.shapes.keep_up(world.table)
     found = engine.survey(world.table, world.driver, request())
     assert isinstance(found, KeptSurvey)
