@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from functools import partial
 
 from cells.cell import Cell
@@ -37,6 +38,9 @@ LOG = logging.getLogger(__name__)
 FIRST_READ_TIMEOUT_S = 10.0
 """Maximum seconds that a start waits until every cell that answers has been read once."""
 
+
+LOADS_LIMIT = 4
+"""Cells whose nodes are read at the same time. All of many cells at once would take much memory, and none would be ready early."""
 
 TOPOLOGY_EPOCHS = (Epoch.CELLS, Epoch.HOSTS, Epoch.AGGREGATES)
 """The epochs of the parts of a topology."""
@@ -117,6 +121,8 @@ class Freshness:
         self._usable_flavors = UsableFlavors(flavors=(), access={})
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
+        self._loads = threading.Semaphore(LOADS_LIMIT)
+        self._first_read = ExitStack()
         self._ledger_read = False
         self._pace = Pace(settings.claims_poll_interval, settings.idle_interval)
         self._follower = Periodic("scheduler-follow", self._pace, self.follow)
@@ -127,18 +133,28 @@ class Freshness:
 
         Raises DatabaseUnavailable if the API database is away.
         """
-        with unsearched():
+        self._first_read.enter_context(unsearched())  # until all cells are read, which may take longer than the start
+        try:
             self.follow()
-            self._follower.start()
-            wait_until(lambda: not self.view().reading, FIRST_READ_TIMEOUT_S)
+        except BaseException:
+            self._first_read.close()
+            raise
+        self._follower.start()
+        wait_until(lambda: not self.view().reading, FIRST_READ_TIMEOUT_S)
         view = self.view()
-        if view.reading:
+        if not view.reading:
+            self._first_read.close()
+        else:
             LOG.warning("starting while cells are read: %s; what only their hosts may take waits", ", ".join(sorted(view.reading)))
         if view.silent:
             LOG.warning("starting without a view of cells %s: their hosts join when they answer", ", ".join(sorted(view.silent)))
 
     def stop(self) -> None:
         self._follower.stop()
+        self._first_read.close()
+        for watch, periodic in self._watches.values():
+            watch.stop()
+            periodic.stop(timeout=0.0)
         for _, periodic in self._watches.values():
             periodic.stop()
         self._watches = {}
@@ -173,6 +189,8 @@ class Freshness:
         if not self._ledger_read:
             self._read_ledger()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
+        if not self.view().reading:
+            self._first_read.close()
 
     def flavors(self, project_id: str) -> list[Flavor]:
         """The flavors that the project could use some seconds ago, the largest first. Reads nothing."""
@@ -248,13 +266,14 @@ class Freshness:
         """Keep one watch per cell of the registry. A Cell object that was replaced gets a new watch."""
         for uuid, (watch, periodic) in list(self._watches.items()):
             if cells.get(uuid) is not watch.cell:
+                watch.stop()
                 periodic.stop(timeout=0.0)
                 del self._watches[uuid]
                 if uuid not in cells:
                     self._forget(uuid)
         for uuid, cell in cells.items():
             if uuid not in self._watches:
-                watch = CellWatch(cell, self._table, self._settings)
+                watch = CellWatch(cell, self._table, self._settings, self._loads)
                 self._watches[uuid] = (watch, Periodic(f"scheduler-{cell.name}", watch.pace, watch.look).start())
 
     def _forget(self, cell_uuid: str) -> None:

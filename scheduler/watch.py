@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from array import array
+from collections.abc import Container
 
 from cells.cell import Cell
 from cells.feed import FeedReader
@@ -22,7 +24,7 @@ LOG = logging.getLogger(__name__)
 
 FEED_PAGE_SIZE = 1000
 """Events of the feed read in one query."""
-NODES_PAGE_SIZE = 5000
+NODES_PAGE_SIZE = 2000
 """Nodes read in one query, so that a large cell answers in time and is never held in memory as a whole."""
 RELOAD_INTERVAL_S = 300.0
 """Seconds between full reads of a cell's nodes, which are needed because deleted nodes leave no event."""
@@ -35,31 +37,53 @@ COMMIT_WAIT_S = 1.0
 """Seconds that the transaction of a heartbeat may take to commit after it has read the clock."""
 
 
-class LastReport:
-    """When a host's agent was last heard of, by this process's monotonic clock (``at``, in seconds).
+class LastReports:
+    """When each host's agent was last heard of, by this process's monotonic clock, in seconds.
 
     At the first look, the cell's database says how long ago the agent last reported, by its own clock. Later, a changed report
     count means that the agent has reported now.
+
+    A host takes a place in three arrays, because a fleet may have a million: as an object it would take six times as much memory.
     """
 
-    __slots__ = ("_count", "_flags", "at")
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._at, self._counts, self._flags = array("d"), array("q"), array("b")
+        self._free: list[int] = []
 
-    def __init__(self, sign: Sign, mono: float) -> None:
-        self._count, self._flags = sign.report_count, _flags(sign)
-        self.at = mono - max(0.0, sign.age)
+    def at(self, host: str) -> float:
+        """Raises KeyError for a host of which no sign was entered."""
+        return self._at[self._places[host]]
 
-    def look(self, sign: Sign, mono: float) -> bool:
-        """Enter a newer sign of life. Returns whether the agent has reported, or a flag has changed."""
-        if sign.report_count != self._count:
-            self._count, self._flags, self.at = sign.report_count, _flags(sign), mono
-            return True
-        before, self._flags = self._flags, _flags(sign)
-        return self._flags != before
+    def look(self, sign: Sign, mono: float, name: str | None = None) -> bool:
+        """Enter a newer sign of life. Returns whether the host is new, its agent has reported, or a flag has changed.
 
+        ``name``: the host's name as others have it in memory, to be kept instead of the sign's.
+        """
+        flags = sign.disabled | sign.forced_down << 1 | sign.stopping << 2
+        place = self._places.get(sign.host)
+        if place is None:
+            place = self._places[name or sign.host] = self._new_place()
+            self._at[place] = mono - max(0.0, sign.age)
+        elif sign.report_count != self._counts[place]:
+            self._at[place] = mono
+        elif flags == self._flags[place]:
+            return False
+        self._counts[place], self._flags[place] = sign.report_count, flags
+        return True
 
-def _flags(sign: Sign) -> int:
-    """As one small number: one of these is in memory for each host."""
-    return sign.disabled | sign.forced_down << 1 | sign.stopping << 2
+    def forget_others(self, hosts: Container[str]) -> list[str]:
+        """Forget all hosts but these. Returns the forgotten ones."""
+        gone = [host for host in self._places if host not in hosts]
+        self._free += [self._places.pop(host) for host in gone]
+        return gone
+
+    def _new_place(self) -> int:
+        if self._free:
+            return self._free.pop()
+        for each in (self._at, self._counts, self._flags):
+            each.append(0)
+        return len(self._at) - 1
 
 
 class CellWatch:
@@ -68,8 +92,10 @@ class CellWatch:
     Reads all nodes at first and every ``RELOAD_INTERVAL_S`` seconds, otherwise the cell's feed. Heartbeats have their own interval.
     """
 
-    def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings) -> None:
+    def __init__(self, cell: Cell, table: HostTable, settings: SchedulerSettings, loads: threading.Semaphore) -> None:
+        """``loads``: how many watches may read all nodes at the same time."""
         self.cell = cell
+        self._loads = loads
         self.seen_at: float | None = None
         """When the last look began that read the cell (monotonic clock); None: it was never read as a whole."""
         self.first_read_at: float | None = None
@@ -85,7 +111,8 @@ class CellWatch:
         self._behind = True
         self._services_changed = False
         self._anew = threading.Event()
-        self._heard: dict[str, LastReport] = {}
+        self._stopped = False
+        self._heard = LastReports()
 
     def look(self) -> bool:
         """Read once. Returns whether there is more to read at once. Raises CellUnavailable; the table then keeps what it has."""
@@ -93,8 +120,12 @@ class CellWatch:
         if self._reload() or self._behind or self._anew.is_set():
             self._behind = True
             self._anew.clear()
-            self._load()
-            self._read_services(every_row=True)
+            self._reader.restart()  # before its turn: a cell that does not answer takes no other cell's
+            with self._loads:
+                if self._stopped:
+                    return False
+                self._load()
+                self._read_services(every_row=True)
             self._behind = False
             more = False
         else:
@@ -113,14 +144,17 @@ class CellWatch:
         """Whether the cell was never read as a whole, but answers."""
         return self.seen_at is None and self.cell.database_silent_since is None
 
+    def stop(self) -> None:
+        """Read no more: a watch that waits for its turn gives up."""
+        self._stopped = True
+
     def read_anew(self) -> None:
         """Read all nodes of the cell at the next look. Needed when hosts that the table took from other cells are mapped to it."""
         self._anew.set()
         self.pace.hurry()
 
     def _load(self) -> None:
-        """Read all nodes, page by page. Changes made meanwhile come with the feed, which is restarted first."""
-        self._reader.restart()
+        """Read all nodes, page by page. Changes made meanwhile come with the feed, which was restarted first."""
         found: set[tuple[str, str]] = set()
         after: tuple[str, str] | None = compute_nodes.BEFORE_FIRST_PAGE
         while after is not None:
@@ -163,23 +197,26 @@ class CellWatch:
         """
         mono = time.monotonic()
         window = mono - self._services_read_at + COMMIT_WAIT_S if recent else None
+        names = self._names() if every_row else {}
         reports: list[ServiceReport] = []
         found: set[str] = set()
         for sign in self.cell.read(services.signs, AGENT_BINARY, window):
-            found.add(sign.host)
-            heard = self._heard.get(sign.host)
-            if heard is None:
-                heard = self._heard[sign.host] = LastReport(sign, mono)
-            elif not heard.look(sign, mono) and not every_row:
-                continue
-            # an agent that is stopping takes no more orders, so it counts as down
-            heard_at = float("-inf") if sign.stopping else heard.at
-            reports.append(ServiceReport(sign.host, heard_at, sign.disabled, sign.forced_down))
+            if not recent:
+                found.add(sign.host)
+            if self._heard.look(sign, mono, names.get(sign.host)) or every_row:
+                # an agent that is stopping takes no more orders, so it counts as down
+                heard_at = float("-inf") if sign.stopping else self._heard.at(sign.host)
+                reports.append(ServiceReport(sign.host, heard_at, sign.disabled, sign.forced_down))
         self._services_read_at = mono
         if not recent:
-            for host in self._heard.keys() - found:
-                del self._heard[host]
-                reports.append(ServiceReport(host, float("-inf"), disabled=False, forced_down=False))
+            gone = self._heard.forget_others(found)
+            reports += [ServiceReport(host, float("-inf"), disabled=False, forced_down=False) for host in gone]
         for start in range(0, len(reports), SERVICES_PAGE_SIZE):
             with self._table.lock:
                 self._table.set_services(self.cell.uuid, reports[start : start + SERVICES_PAGE_SIZE])
+
+    def _names(self) -> dict[str, str]:
+        """The names of the cell's hosts as the table has them in memory, by name."""
+        with self._table.lock:
+            rows = self._table.of_cell(self._table.cell_number(self.cell.uuid)).tolist()
+            return {name: name for name in map(self._table.hosts.__getitem__, rows)}

@@ -491,6 +491,7 @@ class HostTable(TentativeClaims):
                 self._place(moved[start : start + LAYOUT_PAGE_SIZE], layout.mapped, now)
         with self.lock:
             self.set_cells(cells)
+        layout.forget_changes()
 
     def set_cells(self, cells: Iterable[CellMapping]) -> None:
         """The cells and their states alone."""

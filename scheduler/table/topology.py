@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from scheduler.table.arrays import Ints, Mask
 
 
 class Layout:
-    """Where operators have put hosts. It does not change.
+    """Where operators have put hosts. That does not change.
 
     ``homes``: host -> cell uuid. ``zones``: host -> name of its zone.
     ``moved``: hosts of which this says something else than the layout before. ``mapped``: hosts that had no home in that.
@@ -32,8 +32,12 @@ class Layout:
         self.homes: Mapping[str, str] = homes
         self.zones: Mapping[str, str] = zones
         self.aggregates: Aggregates = Aggregates(aggregates, before.aggregates if before else None)
-        self.mapped = frozenset(homes.keys() - then_homes.keys())
-        self.moved = self.aggregates.moved | _differing(then_homes, homes) | _differing(then_zones, zones)
+        self.mapped: Set[str] = frozenset(homes.keys() - then_homes.keys())
+        self.moved: Set[str] = self.aggregates.moved | _differing(then_homes, homes) | _differing(then_zones, zones)
+
+    def forget_changes(self) -> None:
+        """Its changes have been entered: of a first layout they are all hosts twice."""
+        self.mapped = self.moved = frozenset()
 
 
 def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:

@@ -174,7 +174,7 @@ class SchedulerProcess(Process):
         api, registry, bus = world.files.databases["api"], world.registry, world.network.bus("api")
         service = SchedulerService(SCHEDULER, registry, api, bus)
         fresh = service.freshness
-        watches = {cell.uuid: CellWatch(cell, service._table, SCHEDULER) for cell in registry.cells()}
+        watches = {cell.uuid: CellWatch(cell, service._table, SCHEDULER, fresh._loads) for cell in registry.cells()}
         fresh._watches = {key: (watch, Periodic("never", EVER, watch.look)) for key, watch in watches.items()}
         with world.files.well():
             fresh.topology(look=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,7 +120,7 @@ class TestNonsense:
         with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, "lite") as cloud:
             conductor = cloud.conductor("one")
             cell, table = conductor.cell(CELL), HostTable()
-            watch = CellWatch(cell, table, SchedulerSettings())
+            watch = CellWatch(cell, table, SchedulerSettings(), threading.Semaphore())
             applier = Applier(conductor.database, conductor.ledger, cell)
             applier.map_hosts(frozenset({"a1", "a2"}))
             watch.look()

@@ -12,7 +12,7 @@ from api.hosts import HostWatch
 from db.cell import services
 from db.cell.tables import services as table
 from db.sql.engine import Database
-from scheduler.watch import LastReport
+from scheduler.watch import LastReports
 from service.liveness import Liveness
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell
@@ -30,7 +30,9 @@ def states(cells: Cells, shell: Shell, east: Database) -> dict[str, str]:
         api = HostWatch(registry, DOWN_TIME, 5.0).status_of("e1")
     mono = time.monotonic()
     (sign,) = east.read(services.signs, AGENT)
-    silent = mono - LastReport(sign, mono).at > DOWN_TIME
+    reports = LastReports()
+    reports.look(sign, mono)
+    silent = mono - reports.at("e1") > DOWN_TIME
     return {"command": row["State"], "API": api, "scheduler": "down" if silent else "up"}
 
 

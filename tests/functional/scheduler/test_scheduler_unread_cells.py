@@ -39,16 +39,16 @@ PATIENT = msgspec.structs.replace(IMPATIENT, warm_up=3600.0)
 
 
 class Gate:
-    """Statements about ``table`` of the database of cell west stop here until it is opened. None: none do."""
+    """Statements about ``table`` of the database of one cell stop here until it is opened. None: none do."""
 
-    def __init__(self, table: str | None = None) -> None:
-        self.table = table
+    def __init__(self, table: str | None = None, cell: str = "west") -> None:
+        self.table, self.cell = table, cell
         self.reached, self.opened = threading.Event(), threading.Event()
         self._databases: list[CellDatabase] = []
 
     def open_database(self, mapping: CellMapping) -> CellDatabase:
         made = open_database(mapping)
-        if mapping.name == "west":
+        if mapping.name == self.cell:
             self._databases.append(made)
         return made
 
@@ -59,7 +59,7 @@ class Gate:
 
 
 class Region:
-    """Host e1 of cell east has 8 vCPUs, w1 of cell west, whose database has a gate, has 16. Other cells may be silent."""
+    """Host e1 of cell east has 8 vCPUs, w1 of cell west has 16. Other cells may be silent."""
 
     def __init__(self, folder: Path, gate: Gate, answers_within: float = 60.0) -> None:
         self.place = Ground("lite", folder)
@@ -171,6 +171,15 @@ class TestACellThatIsBeingRead:
             pytest.raises(errors.CellUnavailable, match="nothing is heard from any host of cell west"),
         ):
             choose(scheduler, site.asked(12))
+
+
+def test_a_cell_that_hangs_does_not_take_the_turn_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freshness, "LOADS_LIMIT", 1)
+    monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 0.2)
+    with region(tmp_path, Gate("feed_head", cell="east")) as site, site.scheduler(PATIENT) as scheduler:
+        assert site.gate.reached.wait(60.0)
+        assert hosts(choose(scheduler, site.asked(12))) == ["w1"]
+        assert not site.gate.opened.is_set()
 
 
 class TestACellThatIsDown:
