@@ -1,14 +1,14 @@
 """What durable claims cost: ``select_destinations`` with its transaction, on MariaDB, PostgreSQL or SQLite.
 
-    python bench/claims.py rate        8 threads of one process, 10,000 hosts, 70 % full: claims per second, statements, group sizes
+    python bench/claims.py rate        threads of one process, 10,000 hosts, 70 % full: claims per second, statements, group sizes
     python bench/claims.py batch       one request of 1,000 servers on 10,000 hosts
     python bench/claims.py contention  100,000 claims by 4 processes on 10,000 hosts, 95 % full: what others took, and the sums
     python bench/claims.py race        120 requests for 100 places on 20 hosts, 2 processes of 4 threads, ten times
     python bench/claims.py --smoke     all of them, small, on SQLite; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``. The database is a new one on the server that tests
-use, with its usual durability (``fsync`` at each commit), and is dropped at the end. Requests are leased beforehand; cells are not
-asked. On a machine that others use too, CPU time per claim says more than claims per second.
+``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8). The database is a
+new one on the server that tests use, with its usual durability (``fsync`` at each commit), and is dropped at the end. Requests are
+leased beforehand; cells are not asked. On a machine that others use too, CPU time per claim says more than claims per second.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Size(NamedTuple):
     batch: int
     processes: int
     runs: int
+    threads: int = THREADS
 
 
 FULL = Size("mariadb", 10_000, 0, 1_000, 4, 10)
@@ -89,16 +90,16 @@ def rate(size: Size) -> None:
         _ledger.fill(site.database, 0.7)
         scheduler = site.scheduler(SETTINGS)
         warm = _ledger.lease(site.database, min(count, 200))
-        by_threads(scheduler, warm)
+        by_threads(scheduler, warm, size.threads)
         leased = _ledger.lease(site.database, count)
         began, burnt = time.perf_counter(), time.process_time()
-        seconds = by_threads(scheduler, leased)
+        seconds = by_threads(scheduler, leased, size.threads)
         took, burnt = time.perf_counter() - began, time.process_time() - burnt
-        print(f"{server}, {size.hosts} hosts, {THREADS} threads: {count / took:.0f} claims/s, {percentiles(seconds)}")
+        print(f"{server}, {size.hosts} hosts, {size.threads} threads: {count / took:.0f} claims/s, {percentiles(seconds)}")
         print(f"  {burnt / count * 1e3:.2f} ms of this process's CPU per claim")
         counted = _ledger.lease(site.database, max(1, count // 6))  # apart: counting takes time too
         with StatementCounter() as counter, statement_times() as times:
-            by_threads(scheduler, counted)
+            by_threads(scheduler, counted, size.threads)
         executions = sum(each.executions for each in counter.totals().values())
         print(f"  {executions / len(counted):.2f} statements per claim")
         print(f"  {groups(_ledger.group_sizes(site.database))}")
@@ -132,7 +133,7 @@ def statement_times() -> Iterator[dict[str, list[float]]]:
         sa.event.remove(sa.Engine, "after_cursor_execute", after)
 
 
-def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec]) -> list[float]:
+def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec], threads: int = THREADS) -> list[float]:
     """Seconds of each call."""
 
     def run(mine: Sequence[RequestSpec]) -> list[float]:
@@ -143,8 +144,8 @@ def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec]) -> li
             seconds.append(time.perf_counter() - began)
         return seconds
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        return [each for some in pool.map(run, [leased[n::THREADS] for n in range(THREADS)]) for each in some]
+    with ThreadPoolExecutor(threads) as pool:
+        return [each for some in pool.map(run, [leased[n::threads] for n in range(threads)]) for each in some]
 
 
 # -- batch ---------------------------------------------------------------------------------------------------------------------
@@ -318,9 +319,10 @@ def main() -> None:
     parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--claims", type=int)
+    parser.add_argument("--threads", type=int)
     told = parser.parse_args()
     size = SMOKE if told.smoke else FULL
-    given = {name: getattr(told, name) for name in ("server", "hosts", "claims") if getattr(told, name)}
+    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads") if getattr(told, name)}
     for name in told.what or MEASUREMENTS:
         MEASUREMENTS[name](size._replace(**given))
 
