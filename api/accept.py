@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from api import create, policies, ports
+from api import create, policies, ports, security_groups
 from api.boot_secrets import BootSecretsPolicy
 from api.call import Call
 from api.catalog import Catalog
@@ -39,10 +39,6 @@ from service.batching import GroupCommit
 
 GATHER_WINDOW_S = 0.01
 """Seconds that a request waits at most for others to share its transaction, if recent transactions were shared."""
-
-
-DEFAULT_SECURITY_GROUP = "default"
-"""The only security group: there are no rules here that others could have."""
 
 
 class ZoneAndHost(Object, frozen=True, kw_only=True):
@@ -173,7 +169,7 @@ class Acceptor:
         destination = self._destination(call, server.availability_zone)
         requested = self._requested(call, server, destination)
         for group in server.security_groups:
-            if group.name != DEFAULT_SECURITY_GROUP:
+            if not security_groups.names(context.project_id, group.name):
                 raise errors.Invalid(f"server.security_groups: security group {group.name[:80]!r} could not be found")
         hints = body.hints()
         _check(hints, body.hints_field)

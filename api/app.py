@@ -66,6 +66,7 @@ from api.server_interfaces import ServerInterfaces
 from api.server_leftovers import ServerPassword, VolumeAttachments
 from api.server_metadata import MetadataItems
 from api.server_operations import OperationActions
+from api.server_security_groups import ServerSecurityGroups
 from api.server_tags import Tags
 from api.server_topology import ServerTopology
 from api.servers import BootServers, OneServer, Servers
@@ -124,7 +125,8 @@ def make_app(
     actions = Actions(settings, finder)
     operation_actions = OperationActions(operations, finder, watch, boot_secrets, needs).actions()
     image_actions = ImageActions(operations, finder, store).actions()
-    every = (*Locks(edits).actions(), *operation_actions, *image_actions, *console_actions)
+    security_groups = ServerSecurityGroups(finder)
+    every = (*Locks(edits).actions(), *operation_actions, *image_actions, *console_actions, *security_groups.actions())
     server_actions = ServerActions(settings, every)
 
     paths = Paths()
@@ -170,9 +172,10 @@ def make_app(
     add("/network", NetworkVersions(), get=PUBLIC)
     add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
     network_resources = NetworkResources(settings, database, catalog)
-    for name in ("network", "subnet", "port"):
-        add(f"/network/v2.0/{name}s", network_resources, f"{name}s", get=may.NETWORK_SERVICE_LIST)
-        add(f"/network/v2.0/{name}s/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW)
+    for name in ("network", "subnet", "port", "security_group", "security_group_rule"):
+        path = f"/network/v2.0/{name.replace('_', '-')}s"
+        add(path, network_resources, f"{name}s", get=may.NETWORK_SERVICE_LIST)
+        add(f"{path}/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW)
     add("/network/v2.0/{collection}", network_resources, "nothing", get=may.NETWORK_SERVICE_LIST)
     add("/network/v2.0/{collection}/{resource_id}", network_resources, "none", get=may.NETWORK_SERVICE_SHOW)
     add("/v2.1/servers", servers, get=may.LIST, post=may.CREATE)
@@ -202,7 +205,7 @@ def make_app(
     add("/v2.1/servers/{server_id}/topology", ServerTopology(finder), get=may.TOPOLOGY)
     addresses = ServerAddresses(finder)
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
-    add("/v2.1/servers/{server_id}/os-security-groups", addresses, "security_groups", get=may.SECURITY_GROUPS)
+    add("/v2.1/servers/{server_id}/os-security-groups", security_groups, get=may.SECURITY_GROUP_LIST)
     add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)
     interfaces = ServerInterfaces(finder, catalog)
     add("/v2.1/servers/{server_id}/os-interface", interfaces, get=may.INTERFACE_LIST)

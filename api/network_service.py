@@ -1,4 +1,4 @@
-"""``/network``: networks, subnets and the ports of servers as a network service has them, read-only, so that clients find them."""
+"""``/network``: networks, ports and security groups as a network service has them, read-only, so that clients find them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import falcon
 
 from api import call as calls
-from api import ports, server_view
+from api import ports, security_groups, server_view
 from api.call import Call
 from api.catalog import Catalog
 from api.opts import ApiSettings
@@ -40,7 +40,7 @@ class NetworkVersions:
 
     def on_get_resources(self, req: falcon.Request, resp: falcon.Response) -> None:
         prefix = f"{calls.of(req).prefix}/network/v2.0"
-        names = ("network", "subnet", "port", "security_group")
+        names = ("network", "subnet", "port", "security_group", "security_group_rule")
         documents = [{"name": name, "collection": f"{name}s", "links": [_link(f"{prefix}/{_path(name)}s")]} for name in names]
         answer(resp, {"resources": documents})
 
@@ -71,6 +71,18 @@ class NetworkResources:
     def on_get_port(self, req: falcon.Request, resp: falcon.Response, port_id: str) -> None:
         self._answer_one(req, resp, "port", self._ports(calls.of(req)), port_id)
 
+    def on_get_security_groups(self, req: falcon.Request, resp: falcon.Response) -> None:
+        self._answer_all(req, resp, "security_groups", [security_groups.group(_project(req))])
+
+    def on_get_security_group(self, req: falcon.Request, resp: falcon.Response, security_group_id: str) -> None:
+        self._answer_one(req, resp, "security_group", [security_groups.group(_project(req))], security_group_id)
+
+    def on_get_security_group_rules(self, req: falcon.Request, resp: falcon.Response) -> None:
+        self._answer_all(req, resp, "security_group_rules", security_groups.rules(_project(req)))
+
+    def on_get_security_group_rule(self, req: falcon.Request, resp: falcon.Response, security_group_rule_id: str) -> None:
+        self._answer_one(req, resp, "security_group_rule", security_groups.rules(_project(req)), security_group_rule_id)
+
     def on_get_nothing(self, req: falcon.Request, resp: falcon.Response, collection: str) -> None:
         """Collections that clients look through and that are empty here, such as floating addresses."""
         if collection not in EMPTY:
@@ -86,7 +98,7 @@ class NetworkResources:
         """Those that pass the filters of the query, by name and ID, a page of them. Raises errors.Invalid."""
         page = page_of(req, self._settings.max_limit)
         wanted = {key: req.get_param_as_list(key) or [] for key in req.params if key not in (*_PAGING, _ALL_PROJECTS)}
-        found = sorted((each for each in documents if _passes(each, wanted)), key=lambda each: (each["name"], each["id"]))
+        found = sorted((each for each in documents if _passes(each, wanted)), key=lambda each: (each.get("name", ""), each["id"]))
         ids = [each["id"] for each in found]
         if page.marker is not None and page.marker not in ids:
             raise errors.Invalid(f"marker: {page.marker[:80]!r} could not be found")
@@ -124,11 +136,15 @@ class NetworkResources:
         return found
 
 
-EMPTY = (
-    *("security-groups", "security-group-rules", "floatingips", "routers", "extensions", "trunks", "agents", "subnetpools"),
-    *("address-scopes", "qos-policies"),
-)
+EMPTY = ("floatingips", "routers", "extensions", "trunks", "agents", "subnetpools", "address-scopes", "qos-policies")
 """Collections of a network service that have nothing here."""
+
+
+def _project(req: falcon.Request) -> str:
+    """Whose security group is meant: the caller's project, or for a caller who sees all projects the one that the query names."""
+    call = calls.of(req)
+    asked: str | None = req.get_param("project_id") or req.get_param("tenant_id")
+    return asked if asked and call.scope is None else call.context.project_id
 
 
 def _pages(read: Callable[..., Any], call: Call, uuids: Sequence[str]) -> Iterable[list[Server]]:
@@ -226,7 +242,7 @@ def _port(server: Server, port: Port, network: Network | None) -> Document:
         "status": ports.state_of(server),
         "admin_state_up": True,
         "port_security_enabled": False,
-        "security_groups": [],
+        "security_groups": [security_groups.id_of(server.project_id)],
         "tags": [],
         "created_at": created,
         "updated_at": created,

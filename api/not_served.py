@@ -215,6 +215,10 @@ def refuse(method: str, path: str, version: Version) -> None:
 
     Raises errors.NotOffered, also for a change below ``/network``, errors.NotFound in a version without it, falcon.HTTPGone.
     """
+    if path.startswith("/network/v2.0/security-group") and method not in ("GET", "HEAD", "OPTIONS"):
+        raise errors.NotOffered(
+            "Security groups cannot be changed: nothing enforces their rules here, so 'default' allows everything."
+        )
     if path.startswith("/network/") and method not in ("GET", "HEAD", "OPTIONS"):
         raise errors.NotOffered("Networks are read-only here: operators make them with 'superconductor network create'.")
     _refuse(f"{method} {path[:200]}", ROUTES.get((method, template(path.removeprefix("/v2.1")) or "")), version)

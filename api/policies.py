@@ -66,7 +66,10 @@ TAG_DELETE = TAGS + "delete"
 TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
-SECURITY_GROUPS = "os_compute_api:os-security-groups:list"
+SECURITY_GROUPS = "os_compute_api:os-security-groups:"
+SECURITY_GROUP_LIST = SECURITY_GROUPS + "list"
+SECURITY_GROUP_ADD = SECURITY_GROUPS + "add"
+SECURITY_GROUP_REMOVE = SECURITY_GROUPS + "remove"
 INTERFACES = "os_compute_api:os-attach-interfaces:"
 INTERFACE_LIST = INTERFACES + "list"
 INTERFACE_SHOW = INTERFACES + "show"
@@ -254,9 +257,9 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
     _of(IP_LIST, READER, "List a server's addresses.", "GET /servers/{id}/ips"),
     _of(
-        SECURITY_GROUPS,
+        SECURITY_GROUP_LIST,
         READER,
-        "List the security groups of a server; there are none.",
+        "List the security groups of a server: 'default', if it has an interface.",
         "GET /servers/{server_id}/os-security-groups",
     ),
     _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
@@ -302,6 +305,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     *(
         _of(rule, check, text, f"POST /servers/{{id}}/action ({action})")
         for rule, check, text, action in (
+            (SECURITY_GROUP_ADD, MEMBER, "Add a security group to a server; there is only 'default'.", "addSecurityGroup"),
+            (SECURITY_GROUP_REMOVE, MEMBER, "Remove a security group from a server; it is refused.", "removeSecurityGroup"),
             (START, MEMBER, "Start a server.", "os-start"),
             (STOP, MEMBER, "Stop a server.", "os-stop"),
             (REBOOT, MEMBER, "Reboot a server.", "reboot"),

@@ -558,6 +558,7 @@ CREATE_BACKUP = _versions(
     required=["name", "backup_type", "rotation"],
 )
 RESCUE = _versions(((2, 1), {"adminPass": _ADMIN_PASS, "rescue_image_ref": _UUID}), null=True)
+SECURITY_GROUP = _versions(((2, 1), {"name": _NAME}), required=["name"])
 CRASH_DUMP: Versions = (((2, 1), _NULL),)
 CHANGE_PASSWORD = _versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])
 RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])

@@ -1,4 +1,4 @@
-"""``/servers/{id}/ips``: the addresses of a server. And its security groups: nothing filters what reaches them."""
+"""``/servers/{id}/ips``: the addresses of a server."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ class ServerAddresses:
         if network not in found:
             raise errors.NotFound(f"Network not found: server {server_id} has no address in {network[:80]!r}.")
         answer(resp, {network: found[network]})
-
-    def on_get_security_groups(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
-        answer(resp, {"security_groups": []})
 
     def _addresses(self, req: falcon.Request, server_id: str) -> ports.Document:
         return ports.brief(self._finder.ports(self._finder.server(server_id, calls.of(req))))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from api import policies, ports
+from api import policies, ports, security_groups
 from api.call import Call
 from api.microversions import Since
 from objects import phase
@@ -46,7 +46,7 @@ STATUSES = {
     ServerPhase.DELETED: "DELETED",
 }
 """ServerPhase of a server -> status."""
-_SHOWN_ALONE = frozenset({"key_name", "config_drive", "host_status"})
+_SHOWN_ALONE = frozenset({"key_name", "config_drive", "host_status", "security_groups"})
 """Fields without a prefix that the answer to a change lacks."""
 _STATUSES_WITH_PROGRESS = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})
 UNKNOWN_STATUS = "UNKNOWN"
@@ -94,6 +94,8 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
         "key_name": asked.key_name,
         "config_drive": "True" if asked.config_drive else "",
     }
+    if own_ports:  # a group belongs to interfaces
+        document["security_groups"] = [{"name": security_groups.DEFAULT}]
     if document["status"] in _STATUSES_WITH_PROGRESS:
         document["progress"] = 0
     if document["status"] == "ERROR" or (document["status"] == "SHUTOFF" and server.task_fault):

@@ -370,7 +370,20 @@ action("os-migrateLive", bodies=_live)
 action("os-getConsoleOutput", bodies=lambda _: [{}, {"length": 5}])
 action("os-resetState", bodies=lambda _: [{"state": "active"}], allowed=(409,))
 action("restore", allowed=(409,))
-action("addSecurityGroup", bodies=lambda _: [{"name": "default"}])
+
+
+@example("POST", "/servers/{}/action", "addSecurityGroup")
+def add_security_group(asking: Asking) -> None:
+    server = asking.boot(networks=[{"uuid": asking.things.network}])
+    asking.send(server, body={"addSecurityGroup": {"name": "default"}})
+    asking.drop(server)
+
+
+@example("POST", "/servers/{}/action", "removeSecurityGroup")
+def remove_security_group(asking: Asking) -> None:
+    server = asking.boot(networks=[{"uuid": asking.things.network}])
+    asking.send(server, body={"removeSecurityGroup": {"name": "default"}}, allowed=(409,))
+    asking.drop(server)
 
 
 @example("POST", "/servers/{}/action", "unlock")

@@ -63,8 +63,6 @@ def test_addresses_are_shown_as_nova_shows_them(front: Front, blue: Network) -> 
     assert front.get(f"/v2.1/servers/{server}/ips/green", TENANT).status_code == 404
     assert front.get(f"/v2.1/servers/{server}/ips", OTHER_TENANT).status_code == 404
     assert front.get(f"/v2.1/servers/{UNKNOWN}/ips", TENANT).status_code == 404
-    assert front.get(f"/v2.1/servers/{server}/os-security-groups", TENANT).json == {"security_groups": []}
-    assert front.get(f"/v2.1/servers/{server}/os-security-groups", OTHER_TENANT).status_code == 404
 
 
 def test_lists_find_servers_by_address(front: Front) -> None:

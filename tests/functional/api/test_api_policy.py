@@ -40,6 +40,8 @@ PARAMETERS = {
     "before": "2026-01-01 00:00:00",
     "migration": "1",
     "subnet_id": UUID,
+    "security_group_id": UUID,
+    "security_group_rule_id": UUID,
     "collection": "routers",
     "resource_id": UUID,
     "volume_id": UUID,
