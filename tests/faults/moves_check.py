@@ -60,6 +60,7 @@ MIGRATION = World("migrate", TWO, 0)
 SHELVE = World("shelve", ONE, 1, bodies=2)
 IMAGE = World("image", ONE, 1, bodies=1)
 RESTORED = World(SOFT_DELETE, ONE, 1, bodies=1)
+INTERFACE = World("attach+detach", ONE, 1, bodies=1)
 WORLDS = [
     MIGRATION,
     World("migrate", THREE, 0),
@@ -70,6 +71,7 @@ WORLDS = [
     SHELVE,
     IMAGE,
     RESTORED,
+    INTERFACE,
     World("rescue+unrescue", ONE, 0, operations=2, bodies=1),
 ]
 """Worlds that are searched to their end. With ``--no-delete`` this is possible for two operations in place, too."""
@@ -77,6 +79,9 @@ SOONEST = {
     World("shelve+unshelve", ONE, 0, operations=2, bodies=3): ("snapshot-first", "snapshot-off", "snapshot-kept"),
     World("image", ONE, 0, bodies=1): ("image-told", "image-gone"),
     RESTORED: ("reclaim-state",),
+    World("attach", ONE, 0, bodies=1): ("nic-gone",),
+    World("detach+stop", ONE, 0, operations=2, bodies=1): ("nic-over",),
+    World("attach+evacuate", TWO, 1, operations=2): ("nic-mends",),
     World("stop+start", ONE, 0, operations=2, bodies=1): ("ask-number",),
     World("stop+start", ONE, 1, operations=2, bodies=1): ("done-number", "begin"),
     World("reboot", ONE, 1, bodies=1): ("begin-over", "resume-failed"),
@@ -101,7 +106,15 @@ def soonest(guard: str) -> World:
 
 def unsafe(s: State) -> str | None:
     """The invariant that this state breaks, if any. Checked in every state."""
-    return s.broken or unsafe_images(s) or unsafe_runs(s) or unsafe_books(s) or unsafe_server(s) or unsafe_ends(s)
+    return (
+        s.broken
+        or unsafe_images(s)
+        or unsafe_runs(s)
+        or unsafe_books(s)
+        or unsafe_server(s)
+        or unsafe_ends(s)
+        or unsafe_interfaces(s)
+    )
 
 
 def unsafe_runs(s: State) -> str | None:
@@ -158,6 +171,15 @@ def unsafe_ends(s: State) -> str | None:
     return None
 
 
+def unsafe_interfaces(s: State) -> str | None:
+    """An address that is free may be given to another server at any time."""
+    if s.gone or s.nic:
+        return None
+    using = [guest for guest in s.guests if guest.nic and (guest.on or guest.body == s.pointer)]
+    using = [guest for guest in using if (guest.body, guest.host) not in s.dead]
+    return f"M12 an address is free that a guest has: {using[0]}" if using else None
+
+
 def unfinished(s: State) -> str | None:
     """The end invariant that this state breaks, if any. Checked where no step of the protocol is left."""
     operation = s.operation
@@ -194,7 +216,9 @@ def not_settled(s: State, body: int, row: Row | None, here: list[Guest]) -> str 
         return f"E2 body {body}: {row and row.state}, claim {s.claims[body]}, guests {here}"
     if s.failed and row.task == "failed":
         return None  # the server stays as its host left it
-    if body == s.pointer and (row.power == "rescue") != (s.want == "rescue") and not row.power.startswith("copy"):
+    if body == s.pointer and here[0].nic != s.nic:
+        return f"E8 the server has {'an' if s.nic else 'no'} interface, and its guest {'one' if here[0].nic else 'none'}"
+    if body == s.pointer and (row.power.split()[-1] == "rescue") != (s.want == "rescue"):
         return f"E3 the server should be {s.want}: {row.power}"
     if runs(row.power) != on or here[0].on != on or row.task not in ("done", "failed"):
         return f"E3 body {body} should be {'on' if on else 'off'}: {row.power}, {row.task}, guest {'on' if here[0].on else 'off'}"

@@ -1,6 +1,7 @@
 """An explicit-state model of operations after the boot: a second body is booted, and one pointer says which body is the server.
 
-Modelled (``docs/moves.md``): operations in place (stop, start, reboot, rescue, unrescue), images of servers, moves (migrate,
+Modelled (``docs/moves.md``): operations in place (stop, start, reboot, rescue, unrescue), an interface that is attached and
+detached with the address that it takes from a pool, images of servers, moves (migrate,
 resize, evacuate), shelving, and soft delete with restore and reclaim. The
 API database has the operation, the pointer, and for each body a request, a mapping, a claim and its charge. Cell databases have
 rows with tasks, and feeds. Then there are super conductors, cell conductors, agents and their guests, and a user who deletes,
@@ -12,13 +13,14 @@ deadline, agents that stay dead. A FAULT costs one of ``faults``: a message lost
 goes on later), an agent killed (its guests run on), a host without power (its guests are off, the agent comes back), a living
 host called dead, an old feed event applied again; with ``failing`` also a task that the hypervisor driver fails.
 
-A server has one operation at a time; only an evacuation is accepted while a task is open, and ends it.
+A server has one operation at a time; only an evacuation is accepted while a task is open, and ends it. So it does while the guest
+is given back the interfaces that it had.
 
 The boot of a body is modelled as far as moves touch it (``protocol_model`` has the rest): agents are answered at once, and a body
 is staged in one cell only.
 
-Not modelled: rebuild, groups, quota of several servers, networks and volumes, lost databases, locks,
-mixed releases, clock values.
+Not modelled: rebuild, groups, quota of several servers, several interfaces, the addresses of a deleted server, volumes, lost
+databases, locks, mixed releases, clock values.
 
 This file holds the state and its transactions; ``moves_steps`` what may happen next in a state, of which ``moves_operations`` what
 carries an operation on; ``moves_check`` the invariants and the command line.
@@ -66,6 +68,9 @@ GUARDS = {
     "image-told": "an image is listed only after the cell has told that it is complete",
     "image-gone": "an operation that does not end well removes the image that it may have made",
     "reclaim-state": "a server is reclaimed only while its operation says that it is soft-deleted: not after its user's restore",
+    "nic-gone": "an address is freed only after the cell has told, under the number in force, that the guest does not have it",
+    "nic-over": "an operation that gives a guest its interfaces back ends only after the cell has told how that ended",
+    "nic-mends": "an evacuation that ended a change of interfaces gives the guest its interfaces if it is given up",
     "ended-task": "an evacuation that ended an open task writes the power back even if it never asked its source to be off",
 }
 """Every guard of operations; a model may be built without some of them, to see what they are for."""
@@ -79,9 +84,12 @@ TASKS = {
     "rescue": "rescue",
     "unrescue": "on",
     "image": "copy",
+    "attach": "nic+",
+    "detach": "nic-",
 }
 """Operations in place, and the power that each writes. ``reboot`` stands for: on, after a reboot. ``fail``: as it was, failed.
-``copy``: as it was, with a copy of its disk at one moment in the image store. A rescued guest runs with another root disk."""
+``copy``: as it was, with a copy of its disk at one moment in the image store. ``nic+``, ``nic-``: as it was, with or without the
+interface. A rescued guest runs with another root disk."""
 
 SHELVING = ("shelve", "unshelve")
 """Shelve is a task with the power ``save``: off, after a snapshot. Unshelve is a move whose source has no guest."""
@@ -100,7 +108,8 @@ operation)."""
 class Operation(NamedTuple):
     """``number``: the first of its four task numbers. ``before``: the power that the user had wanted.
 
-    ``held``: whether its source was asked to be off, or a task of an earlier operation may still change its power.
+    ``held``: whether its source was asked to be off, or a task of an earlier operation may still change its power. ``mends``: an
+    evacuation has ended a change of the interface, so the source may have it or not.
     """
 
     kind: str
@@ -110,6 +119,12 @@ class Operation(NamedTuple):
     number: int
     before: str = "on"
     held: bool = False
+    mends: bool = False
+
+    @property
+    def settles(self) -> bool:
+        """Whether its end gives the source the interface that the server has, or takes it away."""
+        return self.mends or self.kind in ("attach", "detach")
 
 
 class Mapping(NamedTuple):
@@ -158,7 +173,9 @@ class Event(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """``builder``: the agent's start. ``disk``: full, or torn because it was copied while the source ran."""
+    """``builder``: the agent's start. ``disk``: full, or torn because it was copied while the source ran. ``nic``: whether it has
+    the interface.
+    """
 
     body: int
     host: str
@@ -166,6 +183,7 @@ class Guest(NamedTuple):
     builder: int
     on: bool
     disk: str
+    nic: bool = False
 
 
 class Build(NamedTuple):
@@ -210,7 +228,7 @@ class State(NamedTuple):
     of hosts that were called dead, so an old guest may still run. ``failed``: a driver failed some task. ``rebooted``: numbers of
     reboots that were carried out. ``images``: the snapshots in the store, full or torn; ``removals``: those that nothing needs,
     each with the body whose host may still be at it;
-    ``listed``: those that are shown as images, by the number of the operation.
+    ``listed``: those that are shown as images, by the number of the operation. ``nic``: the server has an address of the pool.
     ``broken``: an invariant that broke inside a step.
     """
 
@@ -238,6 +256,7 @@ class State(NamedTuple):
     images: frozenset[tuple[int, str]] = frozenset()
     removals: frozenset[tuple[int, int]] = frozenset()
     listed: frozenset[int] = frozenset()
+    nic: bool = False
     broken: str = ""
 
     def mapping(self, body: int) -> Mapping:
@@ -257,12 +276,17 @@ class State(NamedTuple):
 
 
 def runs(power: str) -> bool:
-    return power in ("on", "reboot", "rescue", "copy on", "copy rescue")
+    return power.split()[-1] in ("on", "reboot", "rescue")
 
 
-def kept_power(want: str) -> str:
-    """The power of a copy: the guest is what it was."""
-    return f"copy {want}"
+def kept_power(what: str, want: str) -> str:
+    """The power of a task that leaves the guest what it was: a copy, or a change of its interface."""
+    return f"{what} {want}"
+
+
+def may_be_ended(operation: Operation) -> bool:
+    """Whether an evacuation may end it: only the host that is called dead could take it further."""
+    return operation.state == "task" or (operation.state == "starting" and operation.settles)
 
 
 def makes_image(kind: str) -> bool:
@@ -295,6 +319,7 @@ class Model:
         self.hi = {host: index for index, host in enumerate(self.names)}
         self.kinds, self.faults, self.operations, self.n = kinds, faults, operations, bodies
         self.deletes, self.failing, self.off = deletes, failing, frozenset(without)
+        self.has_nic = "detach" in kinds and "attach" not in kinds  # from the boot
 
     def on(self, guard: str) -> bool:
         return guard not in self.off
@@ -317,9 +342,10 @@ class Model:
             feed=((),) * len(self.cells),
             conductors=(),
             agents=(Agent(True, 1, (None,) * self.n, (None,) * self.n),) * len(self.names),
-            guests=frozenset({Guest(0, home, 1, 1, True, "full")}),
+            guests=frozenset({Guest(0, home, 1, 1, True, "full", self.has_nic)}),
             bag=frozenset(),
             faults=self.faults,
+            nic=self.has_nic,
         )
 
     # -- small helpers ------------------------------------------------------------------------------------------------
@@ -361,6 +387,8 @@ class Model:
         source, number = s.pointer, (s.operations + 1) * 4
         s = s._replace(operations=s.operations + 1, left=s.left - 1)
         if kind in TASKS:
+            if kind == "attach":
+                s = s._replace(nic=True)
             want = {"stop": "off", "start": "on", "rescue": "rescue", "unrescue": "on"}.get(kind, s.want)
             return s._replace(operation=Operation(kind, "task", source, NO_TWIN, number, s.want), want=want)
         if kind == "shelve":
@@ -369,7 +397,8 @@ class Model:
             return s._replace(operation=Operation(kind, "soft-deleted", source, NO_TWIN, number, s.want), want="off")
         if kind == "unshelve":
             s = s._replace(want="on")
-        ends_task = s.operation is not None and s.operation.state == "task"
+        ends_task = s.operation is not None and may_be_ended(s.operation)
+        mends = ends_task and s.operation is not None and s.operation.settles and self.on("nic-mends")
         if s.operation is not None and s.operation.kind == "shelve":
             s = s._replace(want=s.operation.before, removals=s.removals | {(s.operation.number, source)})
         elif ends_task:  # an evacuation: what the cell has told is what is wanted
@@ -382,7 +411,7 @@ class Model:
         if kind == "evacuate":
             s = s._replace(dead=s.dead | {(source, s.row(source).host)})
         return s._replace(
-            operation=Operation(kind, "placing", source, twin, number, held=ends_task and self.on("ended-task")),
+            operation=Operation(kind, "placing", source, twin, number, held=ends_task and self.on("ended-task"), mends=mends),
             requests=put(s.requests, twin, ("queued", 0)),
             mappings=put(s.mappings, twin, Mapping(charge=charge)),
             sizes=put(s.sizes, twin, size),

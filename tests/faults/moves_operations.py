@@ -16,13 +16,15 @@ BEFORE_SWITCH = ("placing", "holding", "building")
 
 def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     """The task that the operation's state calls for goes to the cell, until the cell has told its number."""
-    wanted = kept_power(s.want) if operation.kind == "image" else TASKS.get(operation.kind, "save")
+    wanted = TASKS.get(operation.kind, "save")
+    if operation.kind in ("image", "attach", "detach"):
+        wanted = kept_power(wanted, s.want)
     asks = {
         "task": (operation.source, 0, wanted),
         "holding": (operation.source, 0, "held"),
         "soft-deleted": (operation.source, 0, "held"),
         "reverting": (operation.twin, 2, "held"),
-        "starting": (operation.source, 3, s.want),
+        "starting": (operation.source, 3, restored(s, operation)),
     }
     no_source = operation.state == "holding" and operation.kind == "unshelve"
     if (
@@ -43,6 +45,13 @@ def asking(model: Model, s: State, operation: Operation) -> Iterator[Step]:
         yield ("task for the cell", *ask[1:]), PROTOCOL, model.send(t, ask)
 
 
+def restored(s: State, operation: Operation) -> str:
+    """What the source gets back. An interface that was to be attached is taken away; one that was to be detached stays."""
+    if not operation.settles:
+        return s.want
+    return kept_power("nic-" if operation.kind == "attach" or not s.nic else "nic+", s.want)
+
+
 def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
     """What the sweep writes when it reads what the cells have told."""
     source, number = s.mapping(operation.source), operation.number
@@ -50,6 +59,8 @@ def advancing(model: Model, s: State, operation: Operation) -> Iterator[Step]:
         yield from shelving(model, s, operation)
     elif operation.kind == "image":
         yield from imaging(model, s, operation)
+    elif operation.settles and operation.state in ("task", "starting"):
+        yield from connecting(model, s, operation)
     elif operation.state == "task" and source.number == number and source.task in ("done", "failed"):
         yield ("operation ends", operation.kind, source.task), PROTOCOL, s._replace(operation=None)
     elif operation.state == "starting" and source.number == number + 3:
@@ -94,6 +105,20 @@ def imaging(model: Model, s: State, operation: Operation) -> Iterator[Step]:
         yield ("image told",), PROTOCOL, s._replace(operation=None, listed=s.listed | {number})
     elif operation.state == "starting" and source.number == number + 3:
         yield ("operation ends: there is no image",), PROTOCOL, model.without_image(s, operation)._replace(operation=None)
+
+
+def connecting(model: Model, s: State, operation: Operation) -> Iterator[Step]:
+    """The interface is the server's once it is claimed, until the cell has told that the guest does not have it."""
+    source, more = s.mapping(operation.source), 3 if operation.state == "starting" else 0
+    told = source.number == operation.number + more
+    over = told and source.task in ("done", "failed")
+    if operation.state == "task" and over and source.task == "failed":
+        yield ("interface failed",), PROTOCOL, s._replace(operation=operation._replace(state="starting"))
+        return
+    removes = operation.kind == ("attach" if operation.state == "starting" else "detach")
+    if over or (told and operation.state == "starting" and not model.on("nic-over" if not removes else "nic-gone")):
+        gone = removes and (source.task == "done" or not model.on("nic-gone"))
+        yield ("operation ends", operation.kind, source.task), PROTOCOL, s._replace(operation=None, nic=s.nic and not gone)
 
 
 def pointing_back(model: Model, s: State, operation: Operation) -> Iterator[Step]:

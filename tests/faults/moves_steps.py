@@ -19,6 +19,7 @@ from tests.faults.moves_model import (
     Operation,
     Row,
     State,
+    may_be_ended,
     runs,
 )
 from tests.faults.moves_operations import BEFORE_SWITCH, Step, advancing, asking, decided, offloaded, reclaimed, switched, undone
@@ -82,13 +83,15 @@ def user_steps(model: Model, s: State) -> Iterator[Step]:
 
 
 def may_ask(model: Model, s: State, kind: str) -> bool:
-    ends_task = kind == "evacuate" and s.operation is not None and s.operation.state == "task"
+    ends_task = kind == "evacuate" and s.operation is not None and may_be_ended(s.operation)
     if s.operation is not None and not ends_task and model.on("one-op"):
         return False
     if kind in (*MOVES, *SHELVING):
         return None in s.mappings and (s.want != "rescue" or kind == "evacuate")
     allowed = {"reboot": ("on",), "rescue": ("on", "off"), "unrescue": ("rescue",), "image": ("on", "off")}
     allowed[SOFT_DELETE] = ("on", "off", "rescue")
+    if kind in ("attach", "detach") and s.nic is not (kind == "detach"):
+        return False
     return s.want in allowed.get(kind, ("on", "off"))
 
 
@@ -285,6 +288,10 @@ def agent_steps(model: Model, s: State) -> Iterator[Step]:
                     t = model.set_task(s, host, body, None)
                     failed = ("failed", host, body, task.number)
                     yield ("task fails", *failed[1:]), FAULT, model.send(t, failed)._replace(failed=True)
+                    t = model.replace_guest(
+                        t, s.guest(body, host), *(connected(guest, task.power) for guest in here if guest.body == body)
+                    )
+                    yield ("task fails half-way", *failed[1:]), FAULT, model.send(t, failed)._replace(failed=True)
             if row and row.state == "BUILDING" and row.host == host and row.builder != agent.start and not s.guest(body, host):
                 yield ("hands back", host, body), PROTOCOL, model.next_attempt(s, body)
         for guest in here:
@@ -297,7 +304,7 @@ def building(model: Model, s: State, host: str, body: int, build: Build) -> Iter
     if not build.spawned:
         if disk := copied(model, s, body):
             t = model.set_build(s, host, body, build._replace(spawned=True))
-            guest = Guest(body, host, build.attempt, start, runs(row.power), disk)
+            guest = Guest(body, host, build.attempt, start, runs(row.power), disk, s.nic)
             yield ("copied and spawned", host, body, disk), PROTOCOL, model.replace_guest(t, None, guest)
         yield ("spawn failed", host, body), PROTOCOL, model.next_attempt(done, body) if granted else done
     elif granted:
@@ -333,8 +340,13 @@ def act(model: Model, s: State, host: str, body: int, task: AgentTask) -> State:
     if task.power == "save":
         disk = "torn" if guest.on and not model.on("snapshot-off") else guest.disk
         s = s._replace(images=frozenset({*(image for image in s.images if image[0] != task.number), (task.number, disk)}))
-    s = model.replace_guest(s, guest, guest._replace(on=runs(task.power)))
+    s = model.replace_guest(s, guest, connected(guest, task.power)._replace(on=runs(task.power)))
     return model.send(s, ("done", host, body, task.number))
+
+
+def connected(guest: Guest, power: str) -> Guest:
+    """The guest with or without its interface, if the task says so."""
+    return guest._replace(nic=power.startswith("nic+")) if power.startswith("nic") else guest
 
 
 def audit(model: Model, s: State, guest: Guest, agent: Agent) -> Iterator[Step]:
@@ -351,7 +363,7 @@ def audit(model: Model, s: State, guest: Guest, agent: Agent) -> Iterator[Step]:
             yield ("turned on again, unasked", host, body), PROTOCOL, model.replace_guest(s, guest, guest._replace(on=True))
         elif runs(row.power) and (row.task == "done" or (row.task == "failed" and model.on("resume-failed"))):
             # the cell grants it for the number in force
-            resume = AgentTask(row.number, False, row.power.removeprefix("copy ").replace("reboot", "on"))
+            resume = AgentTask(row.number, False, row.power.split()[-1].replace("reboot", "on"))
             yield ("resume granted", host, body), PROTOCOL, model.set_task(s, host, body, resume)
 
 
