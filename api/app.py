@@ -207,9 +207,10 @@ def make_app(
     add("/v2.1/servers/{server_id}/ips", addresses, get=may.IP_LIST)
     add("/v2.1/servers/{server_id}/os-security-groups", security_groups, get=may.SECURITY_GROUP_LIST)
     add("/v2.1/servers/{server_id}/ips/{network}", addresses, "one", get=may.IP_SHOW)
-    interfaces = ServerInterfaces(finder, catalog)
-    add("/v2.1/servers/{server_id}/os-interface", interfaces, get=may.INTERFACE_LIST)
-    add("/v2.1/servers/{server_id}/os-interface/{port_id}", interfaces, "one", get=may.INTERFACE_SHOW)
+    interfaces = ServerInterfaces(settings, finder, catalog, operations)
+    add("/v2.1/servers/{server_id}/os-interface", interfaces, get=may.INTERFACE_LIST, post=may.INTERFACE_ATTACH)
+    one_interface = "/v2.1/servers/{server_id}/os-interface/{port_id}"
+    add(one_interface, interfaces, "one", get=may.INTERFACE_SHOW, delete=may.INTERFACE_DETACH)
     volumes = VolumeAttachments(finder)
     add("/v2.1/servers/{server_id}/os-volume_attachments", volumes, get=may.VOLUME_ATTACHMENT_LIST)
     add("/v2.1/servers/{server_id}/os-volume_attachments/{volume_id}", volumes, "one", get=may.VOLUME_ATTACHMENT_SHOW)

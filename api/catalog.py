@@ -78,10 +78,14 @@ class Catalog:
 
     def networks(self, call: Call, wanted: Collection[str] = ()) -> dict[str, Network]:
         """The networks that the caller's project may use, by uuid. ``wanted``: uuids that the answer should have."""
+        return self.networks_of(call.context.project_id, wanted)
+
+    def networks_of(self, project_id: str, wanted: Collection[str] = ()) -> dict[str, Network]:
+        """The same of this project."""
         every = self._networks.get()
         if any(uuid not in every for uuid in wanted):
             every = self._networks.refresh()
-        return {uuid: network for uuid, network in every.items() if network.serves(call.context.project_id)}
+        return {uuid: network for uuid, network in every.items() if network.serves(project_id)}
 
     def network(self, uuid: str) -> Network | None:
         """This network, whoever may use it."""

@@ -23,6 +23,7 @@ from objects.cell import CELL0_UUID
 from objects.context import request_of
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
+from objects.operation import Operation
 from objects.port import Port
 from objects.spec import RequestSpec
 from service.rate_limited_log import RateLimitedLog
@@ -91,6 +92,10 @@ class Finder:
     def ports(self, server: Server) -> tuple[Port, ...]:
         """The network interfaces of the server."""
         return self._database.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
+
+    def opened(self, server: Server) -> Operation | None:
+        """The open operation of the server."""
+        return self._database.read(operations.open_for, [server.uuid]).get(server.uuid)
 
     def actions(self, found: FoundServer) -> list[Action]:
         """The actions of the server, oldest first.
@@ -172,7 +177,7 @@ def _stored(tx: ApiTransaction, uuid: str, project_id: str | None) -> FoundServe
     server, spec = found.server, found.spec
     if found.operated:
         server = msgspec.structs.replace(server, operation=operations.open_for(tx, [server.uuid]).get(server.uuid))
-    has_ports = spec is None or addresses.has_ports(spec.properties.networks)
+    has_ports = spec is None or found.operated or addresses.has_ports(spec.properties.networks)
     ports = addresses.ports_of(tx, [server.uuid]).get(server.uuid, ()) if has_ports else ()
     group = spec.group.uuid if spec is not None and spec.group is not None else None
     return FoundServer(

@@ -65,6 +65,7 @@ class Since(enum.Enum):
     VOLUME_TYPE = (2, 67)  # of volumes, which are not served
     FORCE_GONE = (2, 68)  # live migrations and evacuations ask the scheduler
     DOWN_CELLS = (2, 69)  # servers of a cell that does not answer are UNKNOWN, with constant fields only
+    ATTACHED_TAGS = (2, 49)  # an interface that is attached may have a tag
     INTERFACE_TAGS = (2, 70)  # network interfaces show their tags
     SERVER_GROUPS = (2, 71)  # shown with a server
     LOCKED_REASON = (2, 73)  # and lists sorted by whether a server is locked

@@ -17,7 +17,7 @@ from api.opts import ApiSettings
 from api.paging import page_of
 from api.ports import Document
 from api.versions import answer
-from db.api import addresses, mappings
+from db.api import addresses, mappings, operations
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.instance import Server
@@ -131,8 +131,13 @@ class NetworkResources:
         for servers in _pages(self._database.read, call, devices):
             uuids = [server.uuid for server in servers]
             own = self._database.read(addresses.ports_of, uuids)
+            opened = self._database.read(operations.open_for, uuids)
             for server in servers:
-                found += [_port(server, port, self._catalog.network(port.network_id)) for port in own.get(server.uuid, ())]
+                found += [
+                    _port(server, port, self._catalog.network(port.network_id))
+                    | {"status": ports.state_of(server, port, opened.get(server.uuid))}
+                    for port in own.get(server.uuid, ())
+                ]
         return found
 
 
@@ -239,7 +244,6 @@ def _port(server: Server, port: Port, network: Network | None) -> Document:
         "device_owner": f"compute:{server.availability_zone or ''}",
         "mac_address": port.mac,
         "fixed_ips": ports.fixed_ips(port, network),
-        "status": ports.state_of(server),
         "admin_state_up": True,
         "port_security_enabled": False,
         "security_groups": [security_groups.id_of(server.project_id)],

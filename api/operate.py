@@ -29,6 +29,7 @@ from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.messages_version import REBUILT_DRIVES, span_of
+from objects.network import PortRequest
 from objects.operation import SINCE, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
@@ -41,8 +42,11 @@ LOG = logging.getLogger(__name__)
 
 NOTHING = OperationArgs()
 
-RESET_WAIT_S = 5.0
-"""How long an os-resetState waits for the end of the task before it. The cell's answer comes with the next read of its feed."""
+END_WAIT_S = 5.0
+"""Seconds that an os-resetState or a change of interfaces waits for the end of the operation before it.
+
+The cell's answer comes with the next read of its feed.
+"""
 
 
 class Operations:
@@ -81,8 +85,11 @@ class Operations:
         flavor: Flavor | None = None,
         decide: Decide | None = None,
         secrets: BootSecrets | None = None,
+        port: PortRequest | None = None,
     ) -> Operation:
         """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of a rebuild, sealed.
+
+        ``port``: the interface that is attached.
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
@@ -117,6 +124,7 @@ class Operations:
             destination_cell=destination_cell,
             limits=self._limits.of_servers(),
             sealed=self._boot_secrets.seal(operation_uuid, secrets) if secrets else None,
+            port=port,
         )
         operation = self._database.write(_accept, asked, decide, now, self._settings.unique_server_names)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)
@@ -148,13 +156,32 @@ class Operations:
         if opened.kind is not OperationKind.FAIL:
             self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
         self._doorbell.operation(call.context, opened.uuid)
+        return self._ends(opened)
+
+    def change_interfaces(
+        self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs = NOTHING, port: PortRequest | None = None
+    ) -> Operation:
+        """Attach or detach an interface. Another such change that is under way is awaited: clients send one after the other.
+
+        Raises what ``accept`` does.
+        """
+        try:
+            return self.accept(call, server_id, kind, args, port=port)
+        except errors.Conflict:
+            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
+            if opened is None or opened.unreadable or not opened.kind.connects or not self._ends(opened):
+                raise
+        return self.accept(call, server_id, kind, args, port=port)
+
+    def _ends(self, opened: Operation) -> bool:
+        """Whether the operation ends in time."""
         server_id = opened.server_uuid
 
         def ended() -> bool:
             found = self._database.read(operations.open_for, [server_id]).get(server_id)
             return found is None or found.uuid != opened.uuid
 
-        return wait_until(ended, RESET_WAIT_S, pause=0.05)
+        return wait_until(ended, END_WAIT_S, pause=0.05)
 
     def built_as(self, call: Call, server_id: str) -> tuple[Server, RequestSpec | None]:
         """The server and the request that its body was built by; None: that cannot be read. Raises errors.NotFound."""

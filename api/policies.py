@@ -73,6 +73,8 @@ SECURITY_GROUP_REMOVE = SECURITY_GROUPS + "remove"
 INTERFACES = "os_compute_api:os-attach-interfaces:"
 INTERFACE_LIST = INTERFACES + "list"
 INTERFACE_SHOW = INTERFACES + "show"
+INTERFACE_ATTACH = INTERFACES + "create"
+INTERFACE_DETACH = INTERFACES + "delete"
 VOLUMES_ATTACHED = "os_compute_api:os-volumes-attachments:"
 VOLUME_ATTACHMENT_LIST = VOLUMES_ATTACHED + "index"
 VOLUME_ATTACHMENT_SHOW = VOLUMES_ATTACHED + "show"
@@ -264,6 +266,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     ),
     _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
     _of(INTERFACE_LIST, READER, "List a server's network interfaces.", "GET /servers/{server_id}/os-interface"),
+    _of(INTERFACE_ATTACH, MEMBER, "Attach a network interface to a server.", "POST /servers/{server_id}/os-interface"),
+    _of(INTERFACE_DETACH, MEMBER, "Detach a network interface.", "DELETE /servers/{server_id}/os-interface/{port_id}"),
     _of(INTERFACE_SHOW, READER, "Show a network interface of a server.", "GET /servers/{server_id}/os-interface/{port_id}"),
     _of(
         VOLUME_ATTACHMENT_LIST,

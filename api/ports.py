@@ -14,6 +14,7 @@ from api.create import AskedNetwork
 from objects import errors, phase
 from objects.instance import Server
 from objects.network import Network, PortRequest
+from objects.operation import Operation, OperationKind
 from objects.port import Port
 from objects.task import Power
 
@@ -21,6 +22,9 @@ Document = dict[str, Any]
 
 _PORT_OF = uuid.UUID("5a2f5a3e-6c1c-4c6a-9c52-1f2f0b9a7a11")
 """Makes the ID of a port from its server and its MAC."""
+
+
+NO_NETWORK = "There is no network that the project of the server may use."
 
 
 def plan(
@@ -47,6 +51,20 @@ def plan(
     return tuple(_named(number, each, found, count) for number, each in enumerate(asked))
 
 
+def plan_one(net_id: str | None, fixed_ip: str | None, tag: str | None, usable: Mapping[str, Network]) -> PortRequest:
+    """One more interface of a server: in the network ``net_id``, or in the only one that is ``usable``.
+
+    Raises errors.NotFound for an unknown network, and errors.Invalid.
+    """
+    if net_id is None and len(usable) != 1:
+        problem = "Multiple possible networks found, use a Network ID to be more specific." if usable else NO_NETWORK
+        raise errors.Invalid(problem)
+    network = usable.get(net_id) if net_id is not None else next(iter(usable.values()))
+    if network is None:
+        raise errors.NotFound(f"Network {net_id} could not be found.")
+    return _request(network, _inside(network, fixed_ip), tag)
+
+
 def _named(number: int, asked: AskedNetwork, found: Mapping[str, Network], count: int) -> PortRequest:
     network = found.get(asked.uuid or "")
     if network is None:
@@ -55,10 +73,17 @@ def _named(number: int, asked: AskedNetwork, found: Mapping[str, Network], count
         return _request(network, None, asked.tag)
     if count > 1:
         raise errors.Invalid(f"server.networks[{number}].fixed_ip: one address cannot go to {count} servers")
-    address = ipaddress.ip_address(asked.fixed_ip)
+    return _request(network, _inside(network, asked.fixed_ip), asked.tag)
+
+
+def _inside(network: Network, fixed_ip: str | None) -> str | None:
+    """The address in its usual spelling. Raises errors.Invalid for one that is in no subnet of the network."""
+    if fixed_ip is None:
+        return None
+    address = ipaddress.ip_address(fixed_ip)
     if not any(address in ipaddress.ip_network(subnet.cidr) for subnet in network.subnets):
         raise errors.Invalid(f"Fixed IP address {address} is not a valid ip address for network {network.uuid}.")
-    return _request(network, str(address), asked.tag)
+    return str(address)
 
 
 def _request(network: Network, fixed_ip: str | None, tag: str | None) -> PortRequest:
@@ -100,8 +125,10 @@ def port_id(server_uuid: str, port: Port) -> str:
     return str(uuid.uuid5(_PORT_OF, f"{server_uuid} {port.mac}"))
 
 
-def state_of(server: Server) -> str:
-    """The status of its ports: they carry traffic while the guest runs."""
+def state_of(server: Server, port: Port, opened: Operation | None) -> str:
+    """The status of a port: it carries traffic while the guest runs. ``opened``: the open operation of the server."""
+    if opened is not None and opened.kind is OperationKind.ATTACH_INTERFACE and opened.args.mac == port.mac:
+        return "BUILD"
     return "ACTIVE" if phase.power_state_of(server) == phase.POWER_STATES[Power.ON] else "DOWN"
 
 

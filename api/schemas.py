@@ -106,6 +106,21 @@ _NETWORK: dict[str, Schema] = {
     "port": {"type": ["string", "null"], "format": "uuid"},
     "fixed_ip": {"type": "string", "format": "ip-address"},
 }
+_ATTACHMENT: dict[str, Schema] = {
+    "net_id": _UUID,
+    "port_id": {"type": ["string", "null"], "format": "uuid"},
+    "fixed_ips": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 1,
+        "items": {
+            "type": "object",
+            "properties": {"ip_address": {"type": "string", "format": "ip-address"}},
+            "required": ["ip_address"],
+            "additionalProperties": False,
+        },
+    },
+}
 _HINT: Schema = {
     "type": ["string", "array"],
     "maxLength": 255,
@@ -558,6 +573,11 @@ CREATE_BACKUP = _versions(
     required=["name", "backup_type", "rotation"],
 )
 RESCUE = _versions(((2, 1), {"adminPass": _ADMIN_PASS, "rescue_image_ref": _UUID}), null=True)
+INTERFACE_ATTACHMENT: Versions = (
+    ((2, 1), _object({"interfaceAttachment": _object(_ATTACHMENT)})),
+    (Since.ATTACHED_TAGS.value, _object({"interfaceAttachment": _object(_ATTACHMENT, tag=True)})),
+)
+"""The body of ``POST /servers/{id}/os-interface``. It may be empty."""
 SECURITY_GROUP = _versions(((2, 1), {"name": _NAME}), required=["name"])
 CRASH_DUMP: Versions = (((2, 1), _NULL),)
 CHANGE_PASSWORD = _versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])

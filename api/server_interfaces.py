@@ -1,49 +1,103 @@
-"""``/servers/{id}/os-interface``: the network interfaces of a server. They are made with it and stay until it is deleted."""
+"""``/servers/{id}/os-interface``: the network interfaces of a server, which has them from its boot on or gets them later."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import falcon
 
 from api import call as calls
-from api import ports
+from api import ports, schemas
 from api.call import Call
 from api.catalog import Catalog
 from api.finding import Finder
 from api.microversions import Since
+from api.operate import Operations
+from api.opts import ApiSettings
 from api.ports import Document
+from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer
 from objects import errors
 from objects.instance import Server
+from objects.network import PortRequest
+from objects.operation import Operation, OperationArgs, OperationKind
 from objects.port import Port
 
 
 class ServerInterfaces:
     """All of them, or with the suffix ``one`` a single one by its port ID, which is made from the server's and its MAC."""
 
-    def __init__(self, finder: Finder, catalog: Catalog) -> None:
+    def __init__(self, settings: ApiSettings, finder: Finder, catalog: Catalog, operations: Operations) -> None:
+        self._settings = settings
         self._finder = finder
         self._catalog = catalog
+        self._operations = operations
+        self._validator = VersionedValidator(schemas.INTERFACE_ATTACHMENT)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
-        answer(resp, {"interfaceAttachments": [self._document(server, port, call) for port in self._finder.ports(server)]})
+        opened = self._finder.opened(server)
+        shown = [self._document(server, port, call, opened) for port in self._finder.ports(server)]
+        answer(resp, {"interfaceAttachments": shown})
+
+    @validated_by("_validator")
+    def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        """The server has the addresses at once. Its host attaches the interface after that."""
+        call = calls.of(req)
+        body = read_body(req, self._settings.max_body_size)
+        self._validator.check(call.version, body)
+        server = self._finder.server(server_id, call)
+        port = self._planned(call, server, body.get("interfaceAttachment", {}))
+        try:
+            operation = self._operations.change_interfaces(call, server_id, OperationKind.ATTACH_INTERFACE, port=port)
+        except errors.AddressInUse as error:  # a conflict with a server here, and an invalid request at a boot
+            raise errors.Conflict(str(error)) from error
+        made = next((port for port in self._finder.ports(server) if port.mac == operation.args.mac), None)
+        if made is None:
+            raise errors.Conflict(f"Instance {server.uuid} was deleted while the interface was attached")
+        answer(resp, {"interfaceAttachment": self._document(server, made, call, operation)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, port_id: str) -> None:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
-        for port in self._finder.ports(server):
-            if ports.port_id(server.uuid, port) == port_id:
-                answer(resp, {"interfaceAttachment": self._document(server, port, call)})
-                return
-        raise errors.NotFound(f"Instance {server.uuid} does not have a port with id {port_id[:80]}")
+        opened = self._finder.opened(server)
+        answer(resp, {"interfaceAttachment": self._document(server, self._port(server, port_id), call, opened)})
 
-    def _document(self, server: Server, port: Port, call: Call) -> Document:
+    def on_delete_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, port_id: str) -> None:
+        """The server keeps the addresses until its cell has told that the guest is without the interface."""
+        call = calls.of(req)
+        port = self._port(self._finder.server(server_id, call), port_id)
+        self._operations.change_interfaces(call, server_id, OperationKind.DETACH_INTERFACE, OperationArgs(mac=port.mac))
+        resp.status = 202
+
+    # -- inside ------------------------------------------------------------------------------------------------------------------
+
+    def _planned(self, call: Call, server: Server, asked: dict[str, Any]) -> PortRequest:
+        """The interface that the body asks for, in a network that the server's project may use."""
+        if asked.get("port_id") is not None:
+            text = "there are no ports to name here: give net_id, and the port is made"
+            raise errors.NotFound(f"Port {asked['port_id']} could not be found: {text}")
+        fixed_ip = asked["fixed_ips"][0]["ip_address"] if "fixed_ips" in asked else None
+        net_id = asked.get("net_id")
+        if fixed_ip is not None and net_id is None:
+            raise errors.Invalid("interfaceAttachment.net_id: must be given with fixed_ips")
+        usable = self._catalog.networks_of(server.project_id, [net_id] if net_id else ())
+        return ports.plan_one(net_id, fixed_ip, asked.get("tag"), usable)
+
+    def _port(self, server: Server, port_id: str) -> Port:
+        found = next((port for port in self._finder.ports(server) if ports.port_id(server.uuid, port) == port_id), None)
+        if found is None:
+            raise errors.NotFound(f"Instance {server.uuid} does not have a port with id {port_id[:80]}")
+        return found
+
+    def _document(self, server: Server, port: Port, call: Call, opened: Operation | None) -> Document:
+        """``opened``: the open operation of the server."""
         document: Document = {
             "port_id": ports.port_id(server.uuid, port),
             "net_id": port.network_id,
             "mac_addr": port.mac,
-            "port_state": ports.state_of(server),
+            "port_state": ports.state_of(server, port, opened),
             "fixed_ips": ports.fixed_ips(port, self._catalog.network(port.network_id)),
         }
         return document | {"tag": port.tag} if call.has(Since.INTERFACE_TAGS) else document

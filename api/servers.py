@@ -130,24 +130,21 @@ class Servers:
         page = self._page(req, resp, call, "servers/detail")
         specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
         opened = self._database.read_briefly(operations.open_for, {server.uuid for server in page.servers})
-        ports = self._ports(page.servers, specs)
+        listed = [msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers]
+        ports = self._ports(listed, specs)
         shown = [
             server_view.down(server, call)
             if page.is_unknown(server, call)
             else server_view.detail(
                 server, specs.get(server.batch_id), call, host_status(self._watch, server, call), ports.get(server.uuid, ())
             )
-            for server in (msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers)
+            for server in listed
         ]
         answer(resp, {"servers": shown} | page.links)
 
     def _ports(self, servers: Sequence[Server], specs: Mapping[str, RequestSpec]) -> dict[str, tuple[Port, ...]]:
         """The network interfaces of these servers, in one statement; none is needed if no server may have any."""
-        networked = [
-            server.uuid
-            for server in servers
-            if (spec := specs.get(server.batch_id)) is None or addresses.has_ports(spec.properties.networks)
-        ]
+        networked = [server.uuid for server in servers if _may_have_ports(server, specs.get(server.batch_id))]
         return self._database.read_briefly(addresses.ports_of, networked) if networked else {}
 
     def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
@@ -173,6 +170,12 @@ class Servers:
     def _read(self, tx: ApiTransaction, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
         """Read both in one transaction: the servers, and which cells were silent at that time."""
         return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
+
+
+def _may_have_ports(server: Server, spec: RequestSpec | None) -> bool:
+    """Whether it was booted with interfaces, or may have got some by an operation since."""
+    was_operated = bool(server.turn or server.task_number or server.operation is not None)
+    return was_operated or spec is None or addresses.has_ports(spec.properties.networks)
 
 
 class _ServerPage(Object, frozen=True, kw_only=True):

@@ -154,7 +154,7 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
         return Need.OFFLOAD, _under_way(operation)
     if operation is not None and kind is OperationKind.EVACUATE and _waits_for(operation, body):
         return Need.GIVE_UP, _under_way(operation)
-    if operation is not None and (kind is not OperationKind.EVACUATE or operation.state is not OperationState.TASK):
+    if operation is not None and (kind is not OperationKind.EVACUATE or not operation.waits_for_host):
         return Need.WAIT, _under_way(operation)
     if server.deleted:
         return Need.WAIT, "it is being deleted"

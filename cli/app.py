@@ -55,6 +55,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("server unrescue", "cli.server_rescue:ServerUnrescue", "boot rescued servers from their own disks again"),
     ("server password", "cli.server_rescue:ServerPasswordChange", "change the password of servers' administrators"),
     ("server dump create", "cli.server_rescue:ServerDumpCreate", "let servers dump their memory"),
+    ("server add network", "cli.server_interface:ServerAddNetwork", "attach a server to a network"),
+    ("server remove port", "cli.server_interface:ServerRemovePort", "detach an interface from a server"),
     ("server rebuild", "cli.server_operate:ServerRebuild", "give servers new disks from an image"),
     ("server resize", "cli.server_operate:ServerResize", "give servers another flavor; confirm or revert that"),
     ("server migrate", "cli.server_operate:ServerMigrate", "move servers to other hosts"),

@@ -478,8 +478,16 @@ class Agent:
                 self._driver.rescue(guest.uuid, work.order.args.image_id or guest.image_id or "", work.secrets)
             case TaskKind.PASSWORD:
                 self._driver.set_password(guest.uuid, _password_of(work))
+            case TaskKind.INTERFACES:
+                self._set_interfaces(guest, work)
             case TaskKind.CRASH_DUMP:
                 self._driver.crash_dump(guest.uuid)
+
+    def _set_interfaces(self, guest: Guest, work: Work) -> None:
+        """A guest that has just shut itself down is not started: its power only changes if the order says another one."""
+        self._driver.set_interfaces(guest.uuid, work.order.args.ports)
+        if guest.power is not work.order.power:
+            self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
 
     def _retry_at(self, tries: int) -> float:
         return time.monotonic() + pause_after(tries, FIRST_RETRY_S, LONGEST_HOLD_RETRY_S, spread=0.5)

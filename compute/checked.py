@@ -14,6 +14,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
+from objects.port import Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
@@ -98,6 +99,12 @@ class CheckedDriver:
         if not hasattr(self._driver, "crash_dump"):
             raise errors.TaskFailed("The hypervisor driver of this host triggers no crash dumps.")
         self._driver.crash_dump(uuid)
+
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        found = getattr(type(self._driver), "set_interfaces", None)
+        if found in (None, ComputeDriver.set_interfaces):  # one derived from the protocol has its empty method
+            raise errors.TaskFailed("The hypervisor driver of this host does not change the network interfaces of a guest.")
+        self._driver.set_interfaces(uuid, ports)
 
     def trouble(self) -> str | None:
         return self._driver.trouble() if hasattr(self._driver, "trouble") else None  # else written for an earlier release

@@ -260,6 +260,16 @@ class ComputeDriver(Protocol):
         """Interrupt the guest so that its system dumps its memory, if it is set up for that. A driver may leave this method out."""
         ...
 
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        """Give the guest these network interfaces and no others, known by their MACs, and return when it is so. Idempotent.
+
+        A guest that runs keeps the others as they are, and goes on. It has an interface after this call, or after an earlier one
+        that was killed, only if it is among ``ports``. The config drive stays as it is.
+
+        Raises ``errors.TaskFailed`` if it cannot; a driver without this method counts as such.
+        """
+        ...
+
     def guests(self) -> list[Guest]:
         """Every guest that was spawned and not destroyed, by any start of the agent. One that has received all is not INCOMING."""
         ...

@@ -31,6 +31,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, DiskDiagnostics, NicDiagnostics
 from objects.numa import HostNumaNode
+from objects.port import Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 
@@ -272,6 +273,14 @@ class SimulatedDriver:
         if not guest.power.runs:
             raise errors.TaskFailed("The guest does not run, so there is nothing to dump.")
         self._consoles.write(guest, f"{guest.name}: NMI received", f"{guest.name}: dumps its memory")
+
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        guest, macs = self._guest(uuid), tuple(port.mac for port in ports)
+        self._check_task(uuid, hard=False)
+        if guest.macs != macs:
+            self._take_time()
+            self._consoles.write(guest, f"{guest.name}: has the interfaces {', '.join(macs) or 'none'}")
+            self._journal.change(msgspec.structs.replace(guest, macs=macs))
 
     def trouble(self) -> str | None:
         return None

@@ -178,5 +178,7 @@ def guest_after(guest: Guest, order: TaskOrder) -> Guest:
             return msgspec.structs.replace(guest, power=order.power, image_id=order.args.image_id or guest.image_id)
         case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT | TaskKind.RESCUE:
             return msgspec.structs.replace(guest, power=order.power)
+        case TaskKind.INTERFACES:
+            return msgspec.structs.replace(guest, power=order.power, macs=tuple(port.mac for port in order.args.ports))
         case TaskKind.IMAGE | TaskKind.PASSWORD | TaskKind.CRASH_DUMP:
             return guest

@@ -304,6 +304,9 @@ def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Ma
     running = {uuid: reports[uuid].builder for uuid, row in changed.items() if row.task_state is TaskState.RUNNING}
     if running:
         tasks.granted(tx, running)
+    done = [uuid for uuid, row in changed.items() if row.task_state is TaskState.DONE]
+    if done:
+        tasks.connected(tx, done)
     if changed.keys() - running.keys():
         tasks.over(tx, changed.keys() - running.keys())
 

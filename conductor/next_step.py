@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from db.api.operation_steps import has_closed, has_received
+from db.api.operation_steps import has_closed, has_received, has_started
 from db.api.operations import Body, OpenOperation
 from objects.operation import Operation, OperationKind, OperationState
 
@@ -58,8 +58,7 @@ def next_step(each: OpenOperation, now: float, auto_confirm: float = 0.0, shelve
         case OperationState.UNDOING:
             return Next.GIVEN_UP if twin is None or twin.server.state == "deleted" else Next.WAIT
         case OperationState.STARTING:
-            told = source is None or source.server.deleted or source.server.task_number >= operation.number + 3
-            return Next.FINISH if told else Next.ASK
+            return Next.FINISH if has_started(each) else _ask_unless_told(source, operation.number + 3)
         case _:
             return Next.WAIT
 

@@ -19,7 +19,7 @@ from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
 from conductor.orders import send_tasks
 from conductor.set_aside import SetAside
-from db.api import operation_steps, operations, shelving
+from db.api import addresses, operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.operation_steps import Stepped, has_closed
 from db.api.operations import Body, OpenOperation
@@ -29,7 +29,8 @@ from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
 from objects.lifecycle import Change
-from objects.operation import CALLED_FAILED, WANTED, OperationKind, OperationState, task_kind
+from objects.operation import CALLED_FAILED, WANTED, Operation, OperationKind, OperationState, task_kind
+from objects.port import Port
 from objects.process import AGENT_BINARY
 from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 from service.rate_limited_log import RateLimitedLog
@@ -189,11 +190,15 @@ class Operator:
     def _ask(self, some: Sequence[OpenOperation], now: float) -> None:
         """Write tasks into the rows of their cells, one transaction for each cell, and send the orders."""
         by_cell: dict[str, list[tuple[OpenOperation, TaskFor]]] = defaultdict(list)
+        connected = sorted({each.operation.server_uuid for each in some if each.operation.settles})
+        ports = self._database.read(addresses.ports_of, connected) if connected else {}
         for each in some:
             body = body_to_ask(each, late=each.operation.deadline < now)
             if body is not None and body.server.cell_uuid is not None:
                 fault = CALLED_FAILED if each.operation.kind is OperationKind.FAIL else None
-                wanted = TaskFor(instance_uuid=body.uuid, task=_task(each, body), fault=fault)
+                wanted = TaskFor(
+                    instance_uuid=body.uuid, task=task_of(each, body, ports.get(each.operation.server_uuid, ())), fault=fault
+                )
                 by_cell[body.server.cell_uuid].append((each, wanted))
         for cell_uuid, asked in by_cell.items():
             try:
@@ -244,8 +249,8 @@ def _waits_for_twin(each: OpenOperation) -> bool:
     return not (each.twin.was_told(each.operation.number + 2) and each.twin.answer is TaskState.DONE)
 
 
-def _task(each: OpenOperation, body: Body) -> Task:
-    """The task that the operation's state calls for. ``body``: the one that gets it."""
+def task_of(each: OpenOperation, body: Body, ports: tuple[Port, ...]) -> Task:
+    """The task that the operation's state calls for. ``body``: the one that gets it. ``ports``: the server's, if they change."""
     operation, twin = each.operation, each.twin
     number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
     if operation.state is OperationState.TASK:
@@ -253,6 +258,8 @@ def _task(each: OpenOperation, body: Body) -> Task:
         asked = operation.args
         image_id = operation.uuid if kind in (TaskKind.SNAPSHOT, TaskKind.IMAGE) else asked.image_id
         args = TaskArgs(hard=asked.hard, image_id=image_id, drive=asked.drive, image=asked.image)
+        if operation.kind.connects:
+            args = TaskArgs(ports=_without(operation, ports, OperationKind.DETACH_INTERFACE))
     elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
         kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
     elif operation.state is OperationState.SENDING:
@@ -261,7 +268,14 @@ def _task(each: OpenOperation, body: Body) -> Task:
         number += 2
     elif operation.state is OperationState.STARTING:
         number, power = number + 3, operation.power_before
+        if operation.settles:
+            kind, args = TaskKind.INTERFACES, TaskArgs(ports=_without(operation, ports, OperationKind.ATTACH_INTERFACE))
     return Task(number=number, kind=kind, power=power, args=args, request_id=operation.request_id)
+
+
+def _without(operation: Operation, ports: tuple[Port, ...], kind: OperationKind) -> tuple[Port, ...]:
+    """The interfaces that the guest is to have; those of the server without the operation's own, if it is of this kind."""
+    return tuple(port for port in ports if operation.kind is not kind or port.mac != operation.args.mac)
 
 
 def _order(row: Instance, task: Task) -> DueTask:

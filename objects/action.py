@@ -92,6 +92,8 @@ _STAGES = {
     OperationKind.CHANGE_PASSWORD: "compute_set_admin_password",
     OperationKind.CRASH_DUMP: "compute_trigger_crash_dump",
     OperationKind.SOFT_DELETE: "compute_soft_delete_instance",
+    OperationKind.ATTACH_INTERFACE: "compute_attach_interface",
+    OperationKind.DETACH_INTERFACE: "compute_detach_interface",
     OperationKind.MIGRATE: "cold_migrate",
     OperationKind.RESIZE: "compute_resize_instance",
     OperationKind.LIVE_MIGRATE: "compute_live_migration",
@@ -107,6 +109,8 @@ _NAMES = {
     OperationKind.CHANGE_PASSWORD: "changePassword",
     OperationKind.CRASH_DUMP: "trigger_crash_dump",
     OperationKind.SOFT_DELETE: "softDelete",
+    OperationKind.ATTACH_INTERFACE: "attach_interface",
+    OperationKind.DETACH_INTERFACE: "detach_interface",
 }
 """The names of actions that are not those of their kinds."""
 

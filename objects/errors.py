@@ -31,6 +31,10 @@ class Invalid(SuperconductorError):
     """Input that can never be accepted; the message names the field and what is allowed."""
 
 
+class AddressInUse(Invalid):
+    """A fixed address that another server has."""
+
+
 class Forbidden(SuperconductorError):
     """The caller may not do this."""
 

@@ -39,6 +39,8 @@ class OperationKind(enum.StrEnum):
     UNRESCUE = "unrescue"
     CHANGE_PASSWORD = "change-password"  # noqa: S105 - the name of an operation
     CRASH_DUMP = "crash-dump"
+    ATTACH_INTERFACE = "attach-interface"  # the server has its addresses from the accept on
+    DETACH_INTERFACE = "detach-interface"  # it has them until its cell has told that the guest is without it
     SOFT_DELETE = "soft-delete"  # it is off until its user restores it, or a conductor reclaims it
 
     @property
@@ -55,6 +57,11 @@ class OperationKind(enum.StrEnum):
     def is_harmless(self) -> bool:
         """Whether the server is what it was before, also if the task fails."""
         return self.makes_image or self in (OperationKind.RESCUE, OperationKind.CHANGE_PASSWORD, OperationKind.CRASH_DUMP)
+
+    @property
+    def connects(self) -> bool:
+        """Whether it changes the network interfaces of the server."""
+        return self in (OperationKind.ATTACH_INTERFACE, OperationKind.DETACH_INTERFACE)
 
     @property
     def holds(self) -> bool:
@@ -105,7 +112,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild or a rescue. ``flavor_id``: of a resize. ``host``: the destination asked
     for. ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
     or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
-    resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made.
+    resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made. ``mac``: of the interface that comes or goes.
+    ``mends``: an evacuation has ended a change of the interfaces: if it is given up, its source is given those of its server.
     """
 
     hard: bool = False
@@ -119,6 +127,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     verify: bool = False
     drive: DriveChanges = DriveChanges()
     image: NewImage | None = None
+    mac: str | None = None
+    mends: bool = False
 
 
 class Operation(Object, frozen=True, kw_only=True):
@@ -156,6 +166,16 @@ class Operation(Object, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     fault: str | None = None
     unreadable: str = ""
+
+    @property
+    def settles(self) -> bool:
+        """Whether *starting* gives the source the interfaces that it is to have, and ends once the cell has told how that ended."""
+        return self.kind.connects or self.args.mends
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether only the source's host can take it further. An evacuation ends it, because that host is called dead."""
+        return self.state is OperationState.TASK or (self.state is OperationState.STARTING and self.settles)
 
     @property
     def waits(self) -> bool:
@@ -219,6 +239,8 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.UNRESCUE: frozenset({Power.RESCUED}),
     OperationKind.CHANGE_PASSWORD: frozenset({Power.ON}),
     OperationKind.CRASH_DUMP: frozenset({Power.ON, Power.PAUSED, Power.RESCUED}),
+    OperationKind.ATTACH_INTERFACE: frozenset({Power.ON, Power.OFF, Power.PAUSED}),
+    OperationKind.DETACH_INTERFACE: frozenset({Power.ON, Power.OFF, Power.PAUSED}),
     OperationKind.SOFT_DELETE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED, Power.RESCUED}),
 }
 """The powers of a server for which an operation is accepted. A hard reboot is accepted for each but HELD and RESCUED."""
@@ -238,6 +260,8 @@ _TASKS = {
     OperationKind.RESCUE: TaskKind.RESCUE,
     OperationKind.CHANGE_PASSWORD: TaskKind.PASSWORD,
     OperationKind.CRASH_DUMP: TaskKind.CRASH_DUMP,
+    OperationKind.ATTACH_INTERFACE: TaskKind.INTERFACES,
+    OperationKind.DETACH_INTERFACE: TaskKind.INTERFACES,
 }
 
 
@@ -251,6 +275,8 @@ SINCE: Mapping[OperationKind, MessagesVersion] = dict.fromkeys(
         OperationKind.CHANGE_PASSWORD,
         OperationKind.CRASH_DUMP,
         OperationKind.SOFT_DELETE,
+        OperationKind.ATTACH_INTERFACE,
+        OperationKind.DETACH_INTERFACE,
     ),
     V1_1,
 )

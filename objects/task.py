@@ -10,6 +10,7 @@ import enum
 from typing import ClassVar
 
 from objects.base import Message, Number, Object
+from objects.port import Port
 
 
 class Power(enum.StrEnum):
@@ -38,7 +39,8 @@ class TaskKind(enum.StrEnum):
     """``POWER``: bring the guest to the row's power. ``SNAPSHOT``: the same, and copy its disk to the image store. ``SEND``: live
     migration of the running guest to a body that is INCOMING. ``IMAGE``: make an image of its disk as it is at one moment; the
     guest stays as it is. ``RESCUE``: boot it from a rescue image. ``PASSWORD``: give it another administrator's password.
-    ``CRASH_DUMP``: interrupt it so that its system dumps its memory.
+    ``CRASH_DUMP``: interrupt it so that its system dumps its memory. ``INTERFACES``: bring it to the row's power, with these
+    network interfaces and no others.
 
     Reboots, rebuilds and crash dumps are carried out once at most. The others may be repeated.
     """
@@ -52,6 +54,7 @@ class TaskKind(enum.StrEnum):
     RESCUE = "rescue"
     PASSWORD = "password"  # noqa: S105 - the name of a task
     CRASH_DUMP = "crash-dump"
+    INTERFACES = "interfaces"
 
     @property
     def has_secrets(self) -> bool:
@@ -118,7 +121,7 @@ class DriveChanges(Object, frozen=True, kw_only=True):
 class TaskArgs(Object, frozen=True, kw_only=True):
     """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild or a rescue; None: the image that it
     has. Of a snapshot and of an image: its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild, a
-    rescue, a password. ``image``: what an image is to be.
+    rescue, a password. ``image``: what an image is to be. ``ports``: the interfaces of the guest.
     """
 
     hard: bool = False
@@ -126,6 +129,7 @@ class TaskArgs(Object, frozen=True, kw_only=True):
     target: SendTarget | None = None
     drive: DriveChanges = DriveChanges()
     image: NewImage | None = None
+    ports: tuple[Port, ...] = ()
 
 
 class Task(Object, frozen=True, kw_only=True):
@@ -142,7 +146,7 @@ class Task(Object, frozen=True, kw_only=True):
 class TaskOrder(Message, frozen=True, kw_only=True):
     """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
 
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
 
     instance_uuid: str
     fence: Number

@@ -58,7 +58,9 @@ class FieldChange(Object, frozen=True, kw_only=True):
 
 
 RESCUED = (Power.RESCUED.value,)
-NEW_TASKS = tuple(kind.value for kind in (TaskKind.IMAGE, TaskKind.RESCUE, TaskKind.PASSWORD, TaskKind.CRASH_DUMP))
+NEW_TASKS = tuple(
+    kind.value for kind in (TaskKind.IMAGE, TaskKind.RESCUE, TaskKind.PASSWORD, TaskKind.CRASH_DUMP, TaskKind.INTERFACES)
+)
 
 CHANGES = (
     FieldChange(since=V1_1, message="BuildOrders", path=("spec", "flavor", "rxtx_factor")),
@@ -84,6 +86,7 @@ CHANGES = (
     FieldChange(since=V1_1, message="Decision", path=("largest_flavor",)),
     FieldChange(since=V1_1, message="Decision", path=("basis",)),
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "image"), carries="An image of a server"),
+    FieldChange(since=V1_1, message="TaskOrder", path=("args", "ports")),
     FieldChange(since=V1_1, message="TaskOrder", path=("kind",), values=NEW_TASKS, carries="Such a task"),
     FieldChange(since=V1_1, message="TaskOrder", path=("power",), values=RESCUED, carries="A rescue"),
     FieldChange(since=V1_1, message="BuildOrder", path=("power",), values=RESCUED, carries="A rescue"),

@@ -37,6 +37,8 @@ TB_CACHE_SINCE = 8_000_000
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
 _X86 = ("x86_64", "i686")
+SPARE_SLOTS = 4
+"""Network interfaces that a guest of a PCI Express machine can be given while it runs, at least."""
 _TARGETS = {"virtio": "vd", "ide": "hd"}
 """Prefixes of the names of disks by bus; sd for any other."""
 _HYPERV = ("relaxed", "vapic", "spinlocks", "vpindex", "synic", "stimer", "frequencies")
@@ -375,6 +377,18 @@ class _Making:
         self.add(devices, "memballoon", model="virtio" if request.settings.memory_balloon else "none")
         if asked.rng:
             self._rng(devices)
+        if self.is_q35 or self.machine.name.startswith("virt"):
+            self._spare_slots(devices)
+
+    def _spare_slots(self, devices: ET.Element) -> None:
+        """Each PCI Express port takes one device, and none can be added to a guest that runs.
+
+        libvirt puts the devices on these ports, so there are as many as devices that may need one, and the spare ones.
+        """
+        count = sum(len(devices.findall(name)) for name in ("disk", "interface", "controller", "channel", "memballoon", "rng"))
+        self.add(devices, "controller", type_="pci", index=0, model="pcie-root")
+        for _ in range(count + SPARE_SLOTS):
+            self.add(devices, "controller", type_="pci", model="pcie-root-port")
 
     def _disk(self, devices: ET.Element, disk: DomainDisk, order: int) -> str:
         """Add a disk, and return its bus."""

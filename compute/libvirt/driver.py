@@ -32,6 +32,7 @@ from compute.libvirt.domain_xml import DomainDisk, DomainNic, DomainRequest, mak
 from compute.libvirt.domains import Domains, has_crashed
 from compute.libvirt.guest_files import EPHEMERAL_DISK, IMAGE_DISK, NEW_DISK, RESCUE_DISK, ROOT_DISK, SWAP_DISK, GuestFiles
 from compute.libvirt.host import Host
+from compute.libvirt.interfaces import GuestInterfaces, interfaces_of
 from compute.libvirt.kept_guest import KeptGuest
 from compute.libvirt.live_copies import LiveCopies
 from compute.libvirt.power import PowerSwitch
@@ -46,6 +47,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
+from objects.port import Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from service.rate_limited_log import RateLimitedLog
@@ -84,6 +86,7 @@ class LibvirtDriver:
         self._attachments = Attachments(self._connection, settings.attachments(), settings.dhcp_hosts_path)
         self._copies = Copies(settings, self._cache)
         self._live_copies = LiveCopies(self._connection)
+        self._interfaces = GuestInterfaces(self._connection)
         self._consoles = GuestConsoles(self._connection, self._domains, host)
         self._power = PowerSwitch(self._connection, self._domains, settings.shutdown_timeout, self._before_start)
         self._complaints = RateLimitedLog(LOG)
@@ -233,6 +236,18 @@ class LibvirtDriver:
         with _touched(), self._connection.errors_as(errors.TaskFailed, "send the guest an NMI"):
             self._connection.ask_guest(lambda: domain.injectNMI(0), "send the guest an NMI")
 
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        domain = self._find(uuid)
+        held = self._domains.kept(domain)
+        kept = msgspec.structs.replace(held, spec=msgspec.structs.replace(held.spec, ports=ports))
+        with _touched(), _as_task_failure():
+            wanted = interfaces_of(make_domain_xml(self._request(kept, spawned=True)))
+            self._domains.keep(domain, held)  # this waits for the last call of an agent that has died
+            self._attachments.announce(tuple(port for port in ports if port not in held.spec.ports), held.spec.hostname)
+            self._interfaces.bring(domain, wanted)
+            self._domains.keep(domain, kept)
+            self._attachments.forget(tuple(port for port in held.spec.ports if port not in ports))
+
     # -- what there is -------------------------------------------------------------------------------------------------------------
 
     def trouble(self) -> str | None:
@@ -354,6 +369,13 @@ class LibvirtDriver:
 
     def _define(self, kept: KeptGuest, *, spawned: bool) -> Any:
         """Define the domain, or replace its definition."""
+        request = self._request(kept, spawned=spawned)
+        with self._defining:
+            others = self._domains.taken_by_others(kept.guest.uuid)
+            return self._domains.define(kept.guest.uuid, make_domain_xml(msgspec.structs.replace(request, others=others)))
+
+    def _request(self, kept: KeptGuest, *, spawned: bool) -> DomainRequest:
+        """What its XML is made of, but for what the other guests have taken."""
         guest, spec = kept.guest, kept.spec
         is_rescued = guest.power is Power.RESCUED
         drive = self._files.rescue_drive(guest.uuid) if is_rescued else self._files.config_drive(guest.uuid)
@@ -362,7 +384,7 @@ class LibvirtDriver:
         buses = {RESCUE_DISK: plan.root_bus, **buses} if is_rescued else buses
         paths = [path for name in buses if (path := self._files.disk(guest.uuid, name)).exists()]
         attached = [(port, self._attachments.of(port)) for port in spec.ports]
-        request = DomainRequest(
+        return DomainRequest(
             guest=guest,
             spec=spec,
             host=self._host.facts(),
@@ -379,9 +401,6 @@ class LibvirtDriver:
             nics=tuple(DomainNic(mac=port.mac, kind=one.kind, source=one.name, mtu=port.mtu) for port, one in attached),
             direct_io=self._host.direct_io,
         )
-        with self._defining:
-            others = self._domains.taken_by_others(guest.uuid)
-            return self._domains.define(guest.uuid, make_domain_xml(msgspec.structs.replace(request, others=others)))
 
     def _known_properties(self, image_id: str | None, spec: GuestSpec) -> dict[str, str]:
         """The properties of the image that a copied disk was once made from, as far as they are known."""

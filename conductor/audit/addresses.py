@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import addresses, mappings
+from db.api import addresses, mappings, operations
+from db.api.mappings import ServerQuery
 from db.audit import cell_rows
 from objects.port import Port
 
 ORPHAN = "address of no server"
 UNCLAIMED = "address that its server has not claimed"
+LACKING = "address that its server's guest was not given"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
@@ -24,7 +26,7 @@ def pages(places: Places) -> Iterator[AuditPage]:
 
 
 def look(places: Places, page: AuditPage) -> list[Finding]:
-    return _unclaimed(places, page) if page.cell_uuid else _orphans(places, page)
+    return _unclaimed(places, page) if page.cell_uuid else [*_orphans(places, page), *_lacking(places, page)]
 
 
 def _orphans(places: Places, page: AuditPage) -> list[Finding]:
@@ -41,6 +43,24 @@ def _orphans(places: Places, page: AuditPage) -> list[Finding]:
         for server in ended
         if server in held
     ]
+
+
+def _lacking(places: Places, page: AuditPage) -> list[Finding]:
+    """Of ACTIVE servers without an open operation: that of an attach claims its address before the guest has it."""
+    opened = places.api.read(operations.open_for, page.keys)
+    query = ServerQuery(uuids=page.keys, limit=AUDIT_PAGE_SIZE)
+    active = [server for server in places.api.read(mappings.list_, query) if server.state == "active" and server.uuid not in opened]
+    held = places.api.read(addresses.ports_of, [server.uuid for server in active])
+    found: list[Finding] = []
+    for cell_uuid in sorted({server.cell_uuid for server in active if server.cell_uuid is not None}):
+        here = [server for server in active if server.cell_uuid == cell_uuid and server.uuid in held]
+        told = places.ask(cell_uuid, cell_rows.ports, [server.body_uuid for server in here])
+        for server in here if told is not None else ():
+            if more := sorted(_addresses(held[server.uuid]) - _addresses((told or {}).get(server.body_uuid, ()))):
+                what = f"{', '.join(address for _, address in more)} of {server.uuid}"
+                advice = "detach the interface with 'server remove port', and attach another"
+                found.append(Finding(kind=LACKING, key=server.uuid, what=what, cell=places.name(cell_uuid), advice=advice))
+    return found
 
 
 def _unclaimed(places: Places, page: AuditPage) -> list[Finding]:

@@ -37,10 +37,11 @@ MAC_PREFIX = "fa:16:3e"
 
 
 class Wanted(Object, frozen=True, kw_only=True):
-    """The servers of one request, and the interfaces that each of them gets."""
+    """The servers of one request, and the interfaces that each of them gets. ``position``: of the first of them."""
 
     servers: tuple[str, ...]
     ports: tuple[PortRequest, ...]
+    position: int = 0
 
 
 class _Taking(Object, frozen=True, kw_only=True):
@@ -97,7 +98,7 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     names: dict[str, str] = {}
     taken: list[dict[str, Any]] = []
     for wanted in requests:
-        for position, port in enumerate(wanted.ports):
+        for position, port in enumerate(wanted.ports, wanted.position):
             for subnet in port.network.subnets:
                 names[subnet.uuid] = port.network.name
                 taking = [_Taking(server_uuid=uuid, position=position, tag=port.tag) for uuid in wanted.servers]
@@ -112,6 +113,19 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
         if len(numbers) < len(some):
             _refuse(tx, subnet_uuid, names[subnet_uuid], len(some))
         _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
+
+
+_LAST = sa.select(sa.func.max(_A.position)).where(_A.server_uuid == sa.bindparam("server"))
+
+
+def attach(tx: ApiTransaction, server_uuid: str, port: PortRequest) -> str:
+    """Give the server, whose home row is locked, one more interface behind the others; returns its MAC.
+
+    Raises what ``claim`` does.
+    """
+    last = tx.execute(_LAST, {"server": server_uuid}).scalar_one()
+    claim(tx, [Wanted(servers=(server_uuid,), ports=(port,), position=0 if last is None else last + 1)])
+    return ports_of(tx, [server_uuid])[server_uuid][-1].mac
 
 
 def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int) -> None:
@@ -154,7 +168,7 @@ def _refuse_taken(row: sa.Row[Any] | None, port: PortRequest) -> sa.Row[Any]:
     if row is None:
         raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is not in the pool of network {port.network.name}.")
     if row.free_since is None:
-        raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is already in use.")
+        raise errors.AddressInUse(f"Fixed IP address {port.fixed_ip} is already in use.")
     return row
 
 
@@ -220,6 +234,24 @@ def free_ended(tx: ApiTransaction, servers: Collection[str], now: float) -> int:
     compare_locks(tx, "addresses", servers)  # who ends the first of the bodies frees nothing
     over = sorted(ended(tx, servers))
     return tx.execute(_GIVE_BACK, {"uuids": over, "now": now}).rowcount if over else 0
+
+
+_POSITION = sa.select(_A.position).where(_A.server_uuid == sa.bindparam("server"), _A.mac == sa.bindparam("number"))
+_DETACH = by_index(
+    sa.update(addresses)
+    .where(_A.server_uuid == sa.bindparam("server"), _A.position == sa.bindparam("at_position"))
+    .values(free_since=sa.bindparam("now"), server_uuid=None, position=None, tag=None),
+    addresses,
+    "ix_addresses_server_uuid",
+)
+
+
+def detach(tx: ApiTransaction, server_uuid: str, mac: str, now: float) -> None:
+    """Free the addresses of one interface of the server, whose guest does not have it. One that has gone already is no error."""
+    number = int(mac.removeprefix(MAC_PREFIX).replace(":", ""), 16)
+    position = tx.execute(_POSITION, {"server": server_uuid, "number": number}).scalar_one_or_none()
+    if position is not None:
+        tx.execute(_DETACH, {"server": server_uuid, "at_position": position, "now": now})
 
 
 def give_back(tx: ApiTransaction, servers: Collection[str], now: float) -> None:

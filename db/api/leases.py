@@ -201,7 +201,7 @@ def lease_without_spec(
 
 def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBatch]:
     """The batches with the interfaces of their servers: one statement for all that may have some, none for the others."""
-    networked = [batch for batch in batches if addresses.has_ports(batch.spec.properties.networks)]
+    networked = [batch for batch in batches if batch.spec.move is not None or addresses.has_ports(batch.spec.properties.networks)]
     if not networked:
         return batches
     ports = addresses.ports_of(tx, [r.server_uuid or r.instance_uuid for batch in networked for r in batch.requests])

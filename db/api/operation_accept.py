@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
-from db.api import edits, mappings, operations, quotas, server_images, spec_fields
+from db.api import addresses, edits, mappings, operations, quotas, server_images, spec_fields
 from db.api.operations import Body
 from db.api.tables import all_or_nothing, build_requests, instance_mappings, request_specs
 from db.api.tables import operations as table
@@ -23,6 +23,7 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.move import Move, MoveKind
+from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import vm_state_of
 from objects.quota import QuotaLimits, QuotaUsage, shares
@@ -40,7 +41,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     ``scope``: the project that the server must belong to; None: any. ``overrides_lock``: whether the caller may change a locked
     server. ``flavor``: of a resize. ``twin_uuid``, ``batch_id``: new uuids for the twin of a move, and for its request.
     ``destination_cell``: the cell of the host asked for, if any. ``limits``: the default limits of projects. ``sealed``: the sealed
-    secrets of a rebuild, if it has any.
+    secrets of a rebuild, if it has any. ``port``: the interface to be attached.
     """
 
     uuid: str
@@ -59,6 +60,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     destination_cell: str | None = None
     limits: QuotaLimits = QuotaLimits()
     sealed: str | None = None
+    port: PortRequest | None = None
 
 
 def accept(tx: ApiTransaction, asked: NewOperation, now: float) -> Operation:
@@ -83,6 +85,7 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
     if moves:
         sized = _accept_moves(tx, moves, bodies, now)
         accepted = [sized.get(each.uuid, each) for each in accepted]
+    accepted = [_connecting(tx, each, operation) for each, operation in zip(asked, accepted, strict=True)]
     store(tx, accepted)
     server_images.add(tx, accepted)
     operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None})
@@ -105,13 +108,25 @@ def _operation(asked: NewOperation, home: Body, body: Body, interrupted: Operati
         created_at=now,
         updated_at=now,
         deadline=asked.deadline,
-        args=asked.args,
+        args=msgspec.structs.replace(asked.args, mends=interrupted is not None and interrupted.settles),
         held=interrupted is not None or asked.kind in (OperationKind.SHELVE, OperationKind.SOFT_DELETE),
         forced=asked.kind is OperationKind.EVACUATE,
         source_uuid=body.uuid,
         twin_uuid=asked.twin_uuid,
         source_host=body.server.host,
     )
+
+
+def _connecting(tx: ApiTransaction, asked: NewOperation, operation: Operation) -> Operation:
+    """Claim the addresses of an interface that is attached. Raises errors.NotFound if the one to be detached has gone."""
+    if asked.port is not None:
+        mac = addresses.attach(tx, asked.server_uuid, asked.port)
+        return msgspec.structs.replace(operation, args=msgspec.structs.replace(operation.args, mac=mac))
+    if asked.kind is OperationKind.DETACH_INTERFACE:
+        own = addresses.ports_of(tx, [asked.server_uuid]).get(asked.server_uuid, ())
+        if asked.args.mac not in [port.mac for port in own]:
+            raise errors.NotFound(f"Instance {asked.server_uuid} does not have the interface {asked.args.mac} any more")
+    return operation
 
 
 def _first_state(kind: OperationKind) -> OperationState:
@@ -215,7 +230,7 @@ def _refuse_unless_allowed(asked: NewOperation, body: Body, opened: Operation | 
 
 
 def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], found: Mapping[str, Operation], now: float) -> None:
-    """Refuse second operations. Only an evacuation ends an open task: the host that should carry it out is called dead.
+    """Refuse second operations. Only an evacuation ends an open task, as the host that should carry it out is called dead.
 
     A task may still be carried out late: if the evacuation is given up, the power is written again. ``found``: open operations by
     server.
@@ -229,7 +244,7 @@ def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], found: M
 def _refuse_unless_interrupts(asked: NewOperation, earlier: Operation) -> None:
     if earlier.unreadable:
         raise errors.Conflict(f"Operation {earlier.uuid} of instance {asked.server_uuid} cannot be read: {earlier.unreadable}")
-    if asked.kind is not OperationKind.EVACUATE or earlier.state is not OperationState.TASK:
+    if asked.kind is not OperationKind.EVACUATE or not earlier.waits_for_host:
         text = (
             f"Cannot '{asked.kind.value}' instance {asked.server_uuid} while its {earlier.kind.value} is in state {earlier.state}"
         )

@@ -356,7 +356,8 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start.
 
     A server whose snapshot is complete is shelved. If the snapshot has failed, the server is started again as it was. So is one
-    whose image, for example, has failed: it may not be shown in ERROR.
+    whose image, for example, has failed: it may not be shown in ERROR. An interface that its guest does not have is the server's no
+    more: its addresses are free.
     """
     locked = operations.lock(tx, uuids, (State.TASK, State.STARTING))
     done, failed, back = list[OpenOperation](), list[OpenOperation](), list[OpenOperation]()
@@ -365,26 +366,52 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
         if told is None or told.deleted:
             back.append(each)
         elif each.operation.state is State.STARTING:
-            back += [each] if told.task_number >= each.operation.number + 3 else []
+            back += [each] if has_started(each) else []
         elif told.task_number == each.operation.number and told.task_state.over:
             has_failed = told.task_state is TaskState.FAILED and each.operation.kind is not OperationKind.FAIL
             (failed if has_failed else done).append(each)
     _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
     shelved = [each for each in done if each.operation.kind is OperationKind.SHELVE]
     done = [each for each in done if each not in shelved]
-    unchanged = [each for each in failed if each.operation.kind is OperationKind.SHELVE or each.operation.kind.is_harmless]
+    unchanged = [each for each in failed if _goes_back(each.operation.kind)]
     failed = [each for each in failed if each not in unchanged]
     _set(tx, shelved, State.SHELVED, now)
     _set(tx, unchanged, State.STARTING, now)
     operations.erase_secrets(tx, [each.operation.uuid for each in unchanged])
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
     _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
+    for each in (*done, *back):
+        if each.operation.args.mac is not None and _is_without_interface(each):
+            addresses.detach(tx, each.operation.server_uuid, each.operation.args.mac, now)
     server_images.complete(tx, [each.operation for each in done], now)
     operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
     operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
     operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
     operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
     return Stepped(operations=(*done, *shelved, *failed, *unchanged, *back))
+
+
+def has_started(each: OpenOperation) -> bool:
+    """Whether the cell has the start of an operation in *starting*: if it settles interfaces, whether that has ended there."""
+    told, number = each.source.server if each.source is not None else None, each.operation.number + 3
+    if told is None or told.deleted or told.task_number > number:
+        return True
+    return told.task_number == number and (told.task_state.over or not each.operation.settles)
+
+
+def _goes_back(kind: OperationKind) -> bool:
+    """Whether a task that failed leaves the server as it was before, which is written into its cell again."""
+    return kind is OperationKind.SHELVE or kind.is_harmless or kind.connects
+
+
+def _is_without_interface(each: OpenOperation) -> bool:
+    """Whether the cell has told that the guest does not have the interface of this operation, which ends."""
+    operation, told = each.operation, each.source.server if each.source is not None else None
+    removes = OperationKind.ATTACH_INTERFACE if operation.state is State.STARTING else OperationKind.DETACH_INTERFACE
+    if told is None or told.deleted or operation.kind is not removes:
+        return False
+    number = operation.number + (3 if operation.state is State.STARTING else 0)
+    return told.task_number == number and told.task_state is TaskState.DONE
 
 
 def _fault_of_task(each: OpenOperation) -> str:

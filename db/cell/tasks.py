@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.cell import instances
+from db.cell.tables import builds, tasks
 from db.cell.tables import instances as rows
-from db.cell.tables import tasks
 from db.secrets import Kept
 from db.sql import dialect
 from db.sql.connection import CellTransaction
@@ -105,6 +105,22 @@ def granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
     """Note the agent start that each of these tasks was granted to, by instance uuid."""
     for uuid, builder in sorted(builders.items()):
         tx.execute(_GRANT, {"uuid": uuid, "to": builder})
+
+
+_CONNECTED = by_index(
+    sa.select(tasks.c.instance_uuid, tasks.c.args).where(
+        tasks.c.instance_uuid.in_(dialect.uuids()), tasks.c.kind == TaskKind.INTERFACES
+    ),
+    tasks,
+)
+_CONNECT = sa.update(builds).where(builds.c.instance_uuid == sa.bindparam("uuid")).values(ports=sa.bindparam("own"))
+
+
+def connected(tx: CellTransaction, uuids: Iterable[str]) -> None:
+    """The tasks of these instances are done: note the interfaces that some of them have given their guests."""
+    for row in tx.execute(_CONNECTED, {"uuids": sorted(uuids)}).all():
+        ports = stored.load(row.args, TaskArgs).ports
+        tx.execute(_CONNECT, {"uuid": row.instance_uuid, "own": stored.dump(ports) if ports else None})
 
 
 def over(tx: CellTransaction, uuids: Iterable[str]) -> None:

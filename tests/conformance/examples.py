@@ -386,6 +386,29 @@ def remove_security_group(asking: Asking) -> None:
     asking.drop(server)
 
 
+def _attach(asking: Asking, server: str) -> str:
+    """Attach an interface; its port ID, once the host has done that."""
+    body = {"interfaceAttachment": {"net_id": asking.things.network}}
+    made = asking.plain("POST", f"/servers/{server}/os-interface", body)["interfaceAttachment"]
+    asking.deployment.rest(server)
+    return str(made["port_id"])
+
+
+@example("POST", "/servers/{}/os-interface")
+def attach_interface(asking: Asking) -> None:
+    server = asking.boot()
+    tag = {"tag": "blue"} if asking.since(49) else {}
+    asking.send(server, body={"interfaceAttachment": {"net_id": asking.things.network} | tag})
+    asking.drop(server)
+
+
+@example("DELETE", "/servers/{}/os-interface/{}")
+def detach_interface(asking: Asking) -> None:
+    server = asking.boot()
+    asking.send(server, _attach(asking, server))
+    asking.drop(server)
+
+
 @example("POST", "/servers/{}/action", "unlock")
 def unlock(asking: Asking) -> None:
     server = asking.boot()

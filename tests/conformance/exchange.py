@@ -120,6 +120,12 @@ class Deployment:
         self.wait(found, wait)
         return found
 
+    def rest(self, server: str) -> None:
+        """Wait until the newest action on the server has ended."""
+        newest = self.plain("GET", f"/servers/{server}/os-instance-actions")["instanceActions"][0]["request_id"]
+        path = f"/servers/{server}/os-instance-actions/{newest}"
+        assert wait_until(lambda: self.plain("GET", path)["instanceAction"]["events"][0]["finish_time"] is not None, WAIT_S)
+
     def upload(self, role: str = "admin", /, **properties: str) -> str:
         """Upload an image; its ID."""
         images = f"{self.endpoint.removesuffix('/v2.1')}/image/v2/images"

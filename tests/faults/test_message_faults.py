@@ -23,6 +23,7 @@ from images.store import FolderStore
 from objects.build import ReportKind
 from objects.flavor import Flavor
 from objects.operation import OperationArgs, OperationKind
+from objects.port import Port
 from objects.spec import ServerProperties
 from objects.task import NewImage, Power, Task, TaskArgs, TaskKind, TaskState
 from rpc.arguments import signatures
@@ -328,11 +329,13 @@ def test_nothing_depends_on_it(world: SteppedWorld, message: str, fault: str) ->
 
 
 IMAGE = str(uuid4())
+PORT = Port(network_id="n", network="blue", mac="fa:16:3e:00:00:01", physical_network="p")
 TASKS = {
     "image": Task(
         number=4, kind=TaskKind.IMAGE, power=Power.ON, args=TaskArgs(image_id=IMAGE, image=NewImage(name="one", owner="p"))
     ),
     "rescue": Task(number=4, kind=TaskKind.RESCUE, power=Power.RESCUED),
+    "interfaces": Task(number=4, kind=TaskKind.INTERFACES, power=Power.ON, args=TaskArgs(ports=(PORT,))),
     "crash dump": Task(number=4, kind=TaskKind.CRASH_DUMP, power=Power.ON),
 }
 
@@ -354,6 +357,7 @@ def test_no_task_depends_on_it(world: SteppedWorld, task: str, message: str, fau
     [host] = [host for host in HOMES if uuid in {guest.uuid for guest in world.guests(host)}]
     assert world.agent(host).driver.console_output(uuid, 1 << 16).count(b"NMI received") == (task == "crash dump")
     store = FolderStore(world.path / "images")
+    assert world.guests(host)[0].macs == ((PORT.mac,) if task == "interfaces" else ())
     assert task != "image" or store.about(IMAGE).owner == "p"
     if task == "image":
         store.delete(IMAGE)

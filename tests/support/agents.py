@@ -19,6 +19,7 @@ from objects import errors
 from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
+from objects.port import Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from rpc.transport import Bus
@@ -140,6 +141,11 @@ class GatedDriver(SimulatedDriver):
     def crash_dump(self, uuid: str) -> None:
         self._at_task("crash-dump", hard=False)
         super().crash_dump(uuid)
+
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        self._at_task("interfaces", hard=False)
+        super().set_interfaces(uuid, ports)
+        self._answer()
 
     def _at_task(self, what: str, *, hard: bool) -> None:
         self.tasks.append((str(what), "hard" if hard else "soft"))

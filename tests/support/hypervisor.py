@@ -16,6 +16,7 @@ from objects.build import Origin
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
+from objects.port import Port
 from objects.spec import BootSecrets
 from objects.task import DriveChanges, NewImage, Power, SendTarget
 from rpc.transport import Bus
@@ -80,6 +81,9 @@ class Hypervisor:
 
     def crash_dump(self, uuid: str) -> None:
         raise errors.TaskFailed("This machine triggers no crash dumps.")
+
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        raise errors.TaskFailed("This machine changes no interfaces.")
 
     def trouble(self) -> str | None:
         return None

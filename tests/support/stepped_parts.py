@@ -34,6 +34,7 @@ from objects import errors
 from objects.build import Origin
 from objects.cell import CELL0_UUID, CellMapping, HostMapping
 from objects.messages_version import SPAN
+from objects.port import Port
 from objects.process import AGENT_BINARY, About
 from objects.quota import UNLIMITED, OwnLimits, QuotaLimits
 from objects.spec import BootSecrets
@@ -193,6 +194,11 @@ class SteppedHypervisor(SimulatedDriver):
         pause("crash dump")
         super().crash_dump(uuid)
         pause("dumped")
+
+    def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
+        pause("set interfaces")
+        super().set_interfaces(uuid, ports)
+        pause("interfaces set")
 
     def destroy(self, uuid: str) -> None:
         pause("destroy")

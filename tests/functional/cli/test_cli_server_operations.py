@@ -20,6 +20,7 @@ from objects.task import DriveChanges, Power
 from tests.functional.cli.test_cli_server_commands import VAULT, typing_at
 from tests.support.api import IMAGE, Front
 from tests.support.commands import Operator
+from tests.support.pools import make_network, ports_of
 
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
 
@@ -133,3 +134,16 @@ def test_a_crash_dump(typist: Typist) -> None:
     for power in (Power.ON, Power.PAUSED, Power.RESCUED):
         assert typist.asks("dump create web", power).kind is OperationKind.CRASH_DUMP
     assert "while it is in vm_state stopped" in typist.refused("dump create web", Power.OFF)
+
+
+def test_interfaces(typist: Typist) -> None:
+    blue = make_network(typist.front.database, "10.0.0.0/28", name="blue")
+    added = typist.asks(f"add network web {blue.uuid} --fixed-ip 10.0.0.9 --tag back")
+    [port] = ports_of(typist.front.database, typist.uuid)[typist.uuid]
+    assert (added.kind, added.args.mac, port.tag) == (OperationKind.ATTACH_INTERFACE, port.mac, "back")
+    assert typist.said.startswith("web: port ")
+    assert typist.said.endswith(" with 10.0.0.9\n")
+    for reference in (port.mac, "10.0.0.9"):
+        assert typist.asks(f"remove port web {reference}").kind is OperationKind.DETACH_INTERFACE
+    assert f"({port.mac})" in typist.refused("remove port web 10.0.0.10")
+    assert "already in use" in typist.refused(f"add network web {blue.uuid} --fixed-ip 10.0.0.9")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from conductor.audit import operations, quota, rows, servers
+from conductor.audit import addresses, operations, quota, rows, servers
 from db.api import operation_steps, shelving
 from db.api import operations as api_operations
 from db.api.tables import build_requests, instance_mappings
@@ -19,11 +19,13 @@ from db.cell.tables import instances as instance_table
 from db.cell.tasks import TaskFor
 from images.store import FolderStore
 from objects.instance import State
-from objects.operation import Operation, OperationKind, OperationState, Outcome
-from objects.task import Power, Task, TaskKind, TaskState
+from objects.network import PortRequest
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
+from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
 from tests.support.auditing import Auditor, flat
 from tests.support.ground import USUAL
 from tests.support.moved import Moved
+from tests.support.pools import make_network, ports_of
 from tests.support.world import world
 
 
@@ -225,6 +227,31 @@ class TestRows:
         found = site.cloud.row(uuid)
         assert (found.power, found.task_number, found.task_state) == (Power.OFF, number, TaskState.ORDERED)
         assert len(site.cloud.databases["cell1"].read(tasks.orders, [uuid])) == 1, "its host is told"
+
+    def test_a_row_that_has_lost_a_detach_is_given_that_again(self, site: Moved) -> None:
+        """A power in its place would say that the guest is without the interface, whose address would be free."""
+        [uuid] = site.active()
+        blue = make_network(site.cloud.api, "10.0.0.0/28")
+        attach = site.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
+        [port] = ports_of(site.cloud.api, uuid)[uuid]
+        args = TaskArgs(ports=(port,))
+        site.tasked(uuid, Task(number=attach.number, kind=TaskKind.INTERFACES, power=Power.ON, args=args))
+        site.finish()
+        assert site.state(attach)[1] is Outcome.DONE
+        assert site.auditor.kinds() == [(addresses.LACKING, uuid)], "no agent has told of it here"
+        detach = site.cloud.operate(uuid, OperationKind.DETACH_INTERFACE, args=OperationArgs(mac=port.mac))
+        done = Task(number=detach.number, kind=TaskKind.INTERFACES, power=Power.ON)
+        site.tasked(uuid, done)
+        row = sa.update(instance_table).where(instance_table.c.uuid == uuid)
+        site.cell("cell1", row.values(task_number=0))
+        assert (servers.FORGETFUL, uuid) in site.auditor.kinds()
+        site.auditor.repair()
+        [due] = site.cloud.databases["cell1"].read(tasks.orders, [uuid])
+        assert due.order is not None
+        assert (due.order.number, due.order.kind, due.order.args) == (detach.number, TaskKind.INTERFACES, TaskArgs())
+        site.tasked(uuid, done)
+        site.finish()
+        assert (site.state(detach)[1], ports_of(site.cloud.api, uuid)) == (Outcome.DONE, {})
 
     def test_a_summary_that_has_missed_a_task_is_told_again(self, site: Moved) -> None:
         [uuid] = site.active()

@@ -152,10 +152,11 @@ def test_some_tasks_ask_for_secrets_and_keep_them_until_they_are_done(host: Host
         (TaskKind.IMAGE, Power.ON),
         (TaskKind.PASSWORD, Power.ON),
         (TaskKind.CRASH_DUMP, Power.ON),
+        (TaskKind.INTERFACES, Power.RESCUED),
     ],
 )
 def test_what_a_guest_is_after_a_task(host: Host, kind: TaskKind, power: Power) -> None:
-    """Only a rescue changes it, whatever the order says."""
+    """Only a rescue and a change of interfaces bring it to the power of the order."""
     host.finishing(an_order(4, Power.RESCUED, kind))
     assert host.power() is power
 

@@ -16,6 +16,7 @@ from compute.libvirt.capabilities import HostFacts
 from compute.libvirt.cpu_plan import Taken
 from compute.libvirt.domain_xml import (
     METADATA_NAMESPACE,
+    SPARE_SLOTS,
     DomainDisk,
     DomainNic,
     DomainRequest,
@@ -303,3 +304,11 @@ def test_a_screen_only_if_the_operator_says_so() -> None:
     assert attributes(root, "devices/graphics") == {"type": "vnc"}
     assert attributes(root, "devices/graphics/listen") == {"type": "none"}
     assert attributes(root, "devices/video/model") == {"type": "vga"}
+
+
+@pytest.mark.parametrize(("machine", "spare"), [("q35", True), ("pc", False)])
+def test_a_machine_with_pci_express_has_spare_slots(machine: str, spare: bool) -> None:
+    root = made({"hw_machine_type": machine}, host=SERVER)
+    ports = root.findall("devices/controller[@model='pcie-root-port']")
+    devices = sum(len(root.findall(f"devices/{name}")) for name in ("disk", "interface", "memballoon"))
+    assert len(ports) >= devices + SPARE_SLOTS if spare else ports == []

@@ -126,7 +126,13 @@ def test_a_rebuild_that_changes_the_drive_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"kind": TaskKind.CRASH_DUMP}, {"power": Power.RESCUED}, {"args": TaskArgs(image=NewImage(name="i", owner="p"))}]
+    "changes",
+    [
+        {"kind": TaskKind.CRASH_DUMP},
+        {"kind": TaskKind.INTERFACES},
+        {"power": Power.RESCUED},
+        {"args": TaskArgs(image=NewImage(name="i", owner="p"))},
+    ],
 )
 def test_what_an_older_agent_cannot_read_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(errors.PeerTooOld, match=r"needs a host of messages 1\.1"):

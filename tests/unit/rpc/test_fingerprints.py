@@ -38,7 +38,7 @@ FINGERPRINTS = {
     "Report": "1.6-2ec2096ee9a0",
     "RequestSpec": "2.9-c33af1704996",
     "Selection": "1.2-ad22e5686de7",
-    "TaskOrder": "1.3-7e515cfae906",
+    "TaskOrder": "1.4-ac7e2590e683",
     "UnknownGuest": "1.1-c90124cd34eb",
     "Verdict": "1.4-d66b9a857655",
 }
@@ -110,7 +110,7 @@ def _without(default: str, without: Left) -> str:
     """A default that is an object names its fields, too."""
     for path, values in without:
         if path and not values:
-            default = re.sub(rf", {path[-1]}=(\w+\(.*?\)|[^,()]+)(?=[,)])", "", default)
+            default = re.sub(rf", {path[-1]}=(\w*\(.*?\)|[^,()]+)(?=[,)])", "", default)
     return default
 
 
