@@ -6,9 +6,10 @@
     python bench/claims.py race        120 requests for 100 places on 20 hosts, 2 processes of 4 threads, ten times
     python bench/claims.py --smoke     all of them, small, on SQLite; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8). The database is a
-new one on the server that tests use, with its usual durability (``fsync`` at each commit), and is dropped at the end. Requests are
-leased beforehand; cells are not asked. On a machine that others use too, CPU time per claim says more than claims per second.
+``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8), ``--packs``
+(LeftoverWeigher from 55 % on). The database is a new one on the server that tests use, with its usual durability (``fsync`` at each
+commit), and is dropped at the end. Requests are leased beforehand; cells are not asked. On a machine that others use too, CPU time
+per claim says more than claims per second.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import msgspec
 import sqlalchemy as sa
 
 from bench import _ledger
@@ -37,12 +39,13 @@ from db.sql.counting import StatementCounter
 from objects import errors
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from scheduler.settings import SchedulerSettings
+from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
 
 SETTINGS = SchedulerSettings(warm_up=0.0, service_down_time=1e6)
 """No agent reports here."""
+PACKING = msgspec.structs.replace(SETTINGS, enabled_weighers=(*DEFAULT_WEIGHERS, "LeftoverWeigher"), leftover_from=0.55)
 THREADS = 8
 TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")
 HELD_CLAIMS = 32
@@ -59,6 +62,11 @@ class Size(NamedTuple):
     processes: int
     runs: int
     threads: int = THREADS
+    packs: bool = False
+
+    @property
+    def settings(self) -> SchedulerSettings:
+        return PACKING if self.packs else SETTINGS
 
 
 FULL = Size("mariadb", 10_000, 0, 1_000, 4, 10)
@@ -88,7 +96,7 @@ def rate(size: Size) -> None:
     with _ledger.database_on(size.server) as (url, server):
         site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
         _ledger.fill(site.database, 0.7)
-        scheduler = site.scheduler(SETTINGS)
+        scheduler = site.scheduler(size.settings)
         warm = _ledger.lease(site.database, min(count, 200))
         by_threads(scheduler, warm, size.threads)
         leased = _ledger.lease(site.database, count)
@@ -156,7 +164,7 @@ def batch(size: Size) -> None:
     with _ledger.database_on(size.server) as (url, server):
         site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
         _ledger.fill(site.database, 0.7)
-        scheduler = site.scheduler(SETTINGS)
+        scheduler = site.scheduler(size.settings)
         by_threads(scheduler, _ledger.lease(site.database, 8))
         seconds: list[float] = []
         executions = 0
@@ -184,7 +192,7 @@ def contention(size: Size) -> None:
         _ledger.fill(site.database, 0.95 if size.hosts > 1000 else 0.7)
         site.database.dispose()
         began = time.perf_counter()
-        told = by_processes(claim_and_give_back, url, size.hosts, [count // size.processes] * size.processes)
+        told = by_processes(claim_and_give_back, url, size, [count // size.processes] * size.processes)
         took = time.perf_counter() - began
         made = sum(len(each.seconds) for each in told)
         conflicts, refused, again = (sum(getattr(each, name) for each in told) for name in ("conflicts", "refused", "again"))
@@ -198,10 +206,10 @@ def contention(size: Size) -> None:
         site.database.dispose()
 
 
-def claim_and_give_back(url: str, hosts: int, count: int, together: Barrier) -> Told:
+def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> Told:
     """One process: its threads claim, and end the oldest of what they have claimed."""
-    site = Site(_ledger.open_database(url), _ledger.nodes(hosts))
-    scheduler = site.scheduler(SETTINGS)
+    site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
+    scheduler = site.scheduler(size.settings)
     leased = _ledger.lease(site.database, count)
     conductor = claims.Ledger(site.database, "conductor")
     told: list[Told] = []
@@ -246,7 +254,7 @@ def race(size: Size) -> None:
     for _ in range(size.runs):
         with _ledger.database_on(size.server) as (url, server):
             site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(20)])
-            told = by_processes(claim_all, url, 20, [60, 60])
+            told = by_processes(claim_all, url, size._replace(hosts=20), [60, 60])
             refused = sum(each.refused for each in told)
             placed.append(len(site.claimed()))
             reasons = Counter(decision.message for decision in site.decisions() if decision.message)
@@ -258,10 +266,10 @@ def race(size: Size) -> None:
     print(f"{server}: 120 requests for 100 places, 2 processes of 4 threads: placed {placed}, all others refused with a reason")
 
 
-def claim_all(url: str, hosts: int, count: int, together: Barrier) -> Told:
+def claim_all(url: str, size: Size, count: int, together: Barrier) -> Told:
     """One process: its threads claim whatever they get."""
-    site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(hosts)])
-    scheduler = site.scheduler(SETTINGS)
+    site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(size.hosts)])
+    scheduler = site.scheduler(size.settings)
     leased = _ledger.lease(site.database, count, [fleet.flavor()])
 
     def run(mine: Sequence[RequestSpec]) -> int:
@@ -283,12 +291,12 @@ def claim_all(url: str, hosts: int, count: int, together: Barrier) -> Told:
 # -- all of them ---------------------------------------------------------------------------------------------------------------
 
 
-def by_processes(work: Callable[[str, int, int, Barrier], Told], url: str, hosts: int, counts: Sequence[int]) -> list[Told]:
+def by_processes(work: Callable[[str, Size, int, Barrier], Told], url: str, size: Size, counts: Sequence[int]) -> list[Told]:
     """``work`` in one process for each of ``counts``. They begin to claim at the same time."""
     spawning = multiprocessing.get_context("spawn")
     with spawning.Manager() as manager, spawning.Pool(len(counts)) as pool:
         together = manager.Barrier(len(counts))
-        return pool.starmap(work, [(url, hosts, count, together) for count in counts], chunksize=1)
+        return pool.starmap(work, [(url, size, count, together) for count in counts], chunksize=1)
 
 
 def check(site: Site) -> None:
@@ -320,9 +328,10 @@ def main() -> None:
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--claims", type=int)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--packs", action="store_true", help="with LeftoverWeigher and leftover_from = 0.55")
     told = parser.parse_args()
     size = SMOKE if told.smoke else FULL
-    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads") if getattr(told, name)}
+    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads", "packs") if getattr(told, name)}
     for name in told.what or MEASUREMENTS:
         MEASUREMENTS[name](size._replace(**given))
 

@@ -35,9 +35,9 @@ class Basis(Object, frozen=True, kw_only=True, omit_defaults=True):
     ``scales``: of each weigher the raw weight that counts as 0, the span up to 1, and whether lower weights were raised.
     ``terms``: what the weights of a weigher depend on of the fleet as a whole.
     ``raws``: the raw weight of each host, for weighers whose weights do not follow from the other fields. ``multipliers``: of each
-    host, for weighers whose multipliers aggregates set. ``limits``: the capacity of each host where aggregates lower it, by the
-    name of the amount. ``members``: of the server group on each host, and slots held there. ``resources``: what is free of the
-    custom classes that were asked for, and of NUMA nodes; -1: the host has no such node.
+    host, for weighers whose multipliers aggregates set, or that no option multiplies. ``limits``: the capacity of each host where
+    aggregates lower it, by the name of the amount. ``members``: of the server group on each host, and slots held there.
+    ``resources``: what is free of the custom classes that were asked for, and of NUMA nodes; -1: the host has no such node.
 
     ``settings``: the scheduler's settings that were not those of ``kept_hosts.UNSAID_SETTINGS``; None if they were too long.
     ``excluded_cells`` and ``excluded_hosts``: those of the call. ``ledger``: writers of claims that were seen last, with the last

@@ -176,6 +176,9 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
             if part.multiplier is None:
                 each = part.weigher.multipliers(hosts)
                 multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
+    for part in found.parts:
+        if not part.weigher.option and part.multiplier not in (None, 1.0):
+            multipliers[part.weigher.name] = [part.multiplier] * len(rows)
     if request.group is not None:
         some = np.array(rows, np.int64)
         placed, all_of_them = (

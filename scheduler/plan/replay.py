@@ -304,7 +304,8 @@ class _Replay:
                     self._notes.append(f"{name} is left out: the record does not say how full the fleet was.")
                 continue
             if name in basis.raws:
-                weigher = _KeptWeights(self._now, name, self._by_row(basis.raws[name]), weigher)
+                own = basis.multipliers.get(name, (1.0,))[0]
+                weigher = _KeptWeights(self._now, name, self._by_row(basis.raws[name]), weigher, own)
             multiplier = None if weigher is not None and name in basis.multipliers and weigher.option else 0.0
             if weigher is not None and multiplier == 0.0:
                 multiplier = weigher.multiplier
@@ -438,14 +439,15 @@ class _KeptWeights(Weigher):
 
     reads = ()
 
-    def __init__(self, settings: SchedulerSettings, name: str, by_row: Floats, like: Weigher | None) -> None:
+    def __init__(self, settings: SchedulerSettings, name: str, by_row: Floats, like: Weigher | None, own: float) -> None:
+        """``like``: the configured weigher of this name. ``own``: the multiplier if there is none."""
         super().__init__(settings)
         self.name = name
-        self._by_row, self._like = by_row, like
+        self._by_row, self._like, self._own = by_row, like, own
 
     @property
     def multiplier(self) -> float:
-        return self._like.multiplier if self._like is not None else 1.0
+        return self._like.multiplier if self._like is not None else self._own
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         del request

@@ -98,11 +98,15 @@ class LeftoverWeigher(Weigher):
         self._used, self._used_of = used_shares(table, request), (table, table.changes)
         return self._used
 
-    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+    def packs(self, table: HostTable, request: Request) -> bool:
+        """Whether it weighs hosts for the request."""
         spreads = self.settings.leftover_from > 0.0 and request.policy in UNPACKED_POLICIES
-        terms = None if spreads else self.terms(hosts.table, request)
-        if terms is None:
+        return not spreads and self.terms(table, request) is not None
+
+    def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
+        if not self.packs(hosts.table, request):
             return None
+        terms = self.terms(hosts.table, request) or (1.0, 1.0)
         # in place: a pass of its own for each operation, over the arrays of two resources
         vcpus = self._free_share(hosts, "vcpus", request.vcpus, terms[0])
         memory = self._free_share(hosts, "memory_mb", request.memory_mb, terms[1])

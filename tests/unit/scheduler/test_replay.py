@@ -22,6 +22,7 @@ from scheduler.plan import engine, kept_hosts
 from scheduler.plan.alternates import Alternates
 from scheduler.plan.kept_hosts import kept_settings, settings_of
 from scheduler.plan.replay import replay
+from scheduler.plan.stripes import with_stripe
 from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
@@ -305,6 +306,20 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     servers = replay(older, spec, CELL_UUIDS).servers
     assert [server.certain for server in servers] == [True, False, False, False]
     assert servers[0].now == servers[0].then
+
+
+def test_what_a_packing_scheduler_chose_of_its_stripe_is_replayed() -> None:
+    """The best host of all is of the other stripe: only with the weight of then is the chosen one the best again."""
+    hosts = [(8, 5, 8, 0, 0), (8, 7, 8, 0, 0), (8, 4, 8, 0, 0)]
+    table, _ = varied(hosts, PLAIN)
+    spec = fleet.spec()
+    decision = decided(table, with_stripe(fleet.driver(**PACKING), 1, 2), spec, 1)
+    [choice] = decision.choices
+    assert choice.host == "h0"
+    assert decided(table, fleet.driver(**PACKING), spec, 1).choices[0].host == "h1"
+    [server] = replay(decision, spec, CELL_UUIDS).servers
+    assert (server.certain, server.now) == (True, "h0")
+    assert [each.parts["Stripe"] for each in decision.candidates] == [1000.0, 1000.0, 0.0]
 
 
 def test_a_record_has_the_settings_that_are_not_the_defaults() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from objects.group import GroupPolicy
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.stripes import ACTIVE_S, Stripes
+from scheduler.settings import DEFAULT_WEIGHERS
+from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
 
@@ -62,3 +65,41 @@ def test_the_preference_is_among_the_parts_of_a_score() -> None:
     driver = met(1, 2).apply(fleet.driver(), 1.0)
     parts = fleet.weights(engine.survey(table, driver, request), [0, 1])
     assert sorted(parts["Stripe"]) == [0.0, 1.0]
+
+
+PACKING = {"enabled_weighers": (*DEFAULT_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.55}
+
+
+def half_used(table: HostTable) -> None:
+    """Of every host more than half. Every other one is fuller: all of these are in one stripe of two."""
+    for row in range(table.size):
+        for _ in range(5 + row % 2):
+            table.take(row, 1, 2048, 0)
+
+
+def test_those_who_pack_keep_to_hosts_of_their_own_as_long_as_these_have_room() -> None:
+    table = fleet.table([fleet.node(f"h{n}", vcpus=8, memory_mb=16384) for n in range(8)])
+    drivers = [met(own, other).apply(fleet.driver(**PACKING), 1.0) for own, other in ((1, 2), (2, 1))]
+    taken: list[set[int]] = [set(), set()]
+    with table.tentative():
+        half_used(table)
+        for _ in range(8):  # so many fit into the fuller stripe
+            for driver, rows in zip(drivers, taken, strict=True):
+                request = fleet.request(fleet.spec(fleet.flavor(1, 2048)), table)
+                rows.update(engine.choose(table, driver, request, engine.survey(table, driver, request), 1))
+        assert taken[0].isdisjoint(taken[1])
+
+
+def test_a_stripe_weighs_as_much_as_packing_where_servers_are_packed_and_1_elsewhere() -> None:
+    table = fleet.table([fleet.node(f"h{n}", vcpus=8) for n in range(2)])
+    driver = met(1, 2).apply(fleet.driver(**PACKING), 1.0)
+
+    def stripes_of(policy: GroupPolicy | None) -> list[float]:
+        request = fleet.request(fleet.spec(group=fleet.group(policy) if policy else None), table)
+        return sorted(fleet.weights(engine.survey(table, driver, request), [0, 1])["Stripe"])
+
+    assert stripes_of(None) == [0.0, 1.0]
+    with table.tentative():
+        half_used(table)
+        assert stripes_of(None) == stripes_of(GroupPolicy.ANTI_AFFINITY) == [0.0, 1000.0]
+        assert stripes_of(GroupPolicy.AFFINITY) == stripes_of(GroupPolicy.SOFT_ANTI_AFFINITY) == [0.0, 1.0]
