@@ -97,12 +97,15 @@ def weighed(
         raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
         if raw is None:
             continue
-        part = scale(weigher, raw, multiplier, left)
+        low, high = extremes(raw, left, weigher.least)
+        part = scale_between(weigher, multiplier, low, high)
         if not math.isfinite(part.low + part.span):
             _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s is skipped: it returned a non-finite score", weigher.name)
             continue
+        part.raw = np.maximum(raw, part.low) if part.floored else raw
         parts.append(part)
-        scores = part.added(scores, hosts, raw)
+        if high > part.low:  # else it weighs all of them alike, and adds 0
+            scores = part.added(scores, hosts, raw)
     return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)
 
 

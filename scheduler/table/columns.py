@@ -8,6 +8,8 @@ import numpy as np
 
 from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words
 
+LEAST_CAPACITY = 1e-9
+"""Capacities below count as this much, where something is divided by them."""
 CHANGES_KEPT = 65536
 """Number of latest changes whose rows are known."""
 GUEST_REMOVAL_WAIT_S = 10.0
@@ -155,6 +157,7 @@ class Columns:
         self.size = 0
         self._changed = _Ring(CHANGES_KEPT)
         self._ahead: set[int] = set()
+        self._inverses: dict[str, Floats] = {}
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
             setattr(self, name, np.full(room, unknown, dtype=kind))
@@ -167,6 +170,7 @@ class Columns:
                 grown[: self._room] = getattr(self, name)
                 setattr(self, name, grown)
             self._room *= 2
+            self._inverses.clear()
         self.size += 1
         return self.size - 1
 
@@ -174,8 +178,22 @@ class Columns:
         """Make the row one of which nothing is known."""
         for name, (_, unknown) in _COLUMNS.items():
             getattr(self, name)[row] = unknown
+        self._resize(row, 0.0, 0.0)
         self._ahead.discard(row)
         self.touch(row)
+
+    def inverse_capacity(self, what: str) -> Floats:
+        """1 / ``cap`` of vcpus or memory_mb of each row, computed once: capacities seldom change."""
+        inverse = self._inverses.get(what)
+        if inverse is None:
+            inverse = self._inverses[what] = 1.0 / np.maximum(getattr(self, f"cap_{what}"), LEAST_CAPACITY)
+        return inverse
+
+    def _resize(self, row: int, cap_vcpus: float, cap_memory_mb: float) -> None:
+        """The capacity of the host is this now."""
+        self.cap_vcpus[row], self.cap_memory_mb[row] = cap_vcpus, cap_memory_mb
+        for what, inverse in self._inverses.items():
+            inverse[row] = 1.0 / max(getattr(self, f"cap_{what}").item(row), LEAST_CAPACITY)
 
     def touch(self, rows: int | Ints) -> None:
         """What is known of these rows has changed."""

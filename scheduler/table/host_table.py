@@ -425,6 +425,7 @@ class HostTable(TentativeClaims):
         for name, attribute in _OF_INVENTORIES.items():
             mine = getattr(self, name)
             mine[rows] = column(inventories, attribute, mine.dtype)
+        self._inverses.clear()
         self.changed_at[rows] = now
         self.fell_at[rows[(self.claimed_vcpus[rows] < before[0]) | (self.claimed_memory_mb[rows] < before[1])]] = now
         for row, each, is_first in zip(rows.tolist(), inventories, first.tolist(), strict=True):

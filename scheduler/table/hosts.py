@@ -15,6 +15,7 @@ from scheduler.plan.request import Request
 from scheduler.table.address import Network, is_mapped, span
 from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
+from scheduler.table.columns import LEAST_CAPACITY
 from scheduler.table.host_table import HostTable
 from scheduler.table.numa import NodePart, NodeRoom, most, takes
 
@@ -140,6 +141,12 @@ class Hosts:
         own = np.maximum(self._pick(getattr(self.table, f"ratio_{what}")), 1e-9)
         smaller: Floats = capacity * np.minimum(np.maximum(lowered, 0.0) / own, 1.0)
         return smaller
+
+    def inverse_capacity(self, what: str) -> Floats:
+        """1 / ``capacity`` of vcpus or memory_mb. Not to be written to."""
+        if self.table.aggregates.lowering:
+            return 1.0 / np.maximum(self.capacity(what), LEAST_CAPACITY)
+        return self._pick(self.table.inverse_capacity(what))
 
     def room(self, what: str) -> Floats:
         """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""

@@ -68,7 +68,9 @@ def extremes(raw: Floats, left: Mask | None, least: float | None) -> tuple[float
 
 def add_scaled(total: Floats | None, raw: Floats, low: float, factor: Floats | float) -> Floats:
     """``(raw - low) * factor``, added to ``total`` in place where there is one."""
-    added: Floats = ((raw - low) if low else raw) * factor
+    added: Floats = raw - low if low else raw * factor
+    if low:
+        added *= factor
     return added if total is None else np.add(total, added, out=total)
 
 

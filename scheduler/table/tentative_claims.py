@@ -25,11 +25,13 @@ class TentativeClaims(Columns):
 
     def enter(self, row: int, inventory: Inventory) -> None:
         """What the ledger says of the host. Name by name: this is done for every claim, and a loop would take twice as long."""
+        if inventory.cap_vcpus != self.cap_vcpus.item(row) or inventory.cap_memory_mb != self.cap_memory_mb.item(row):
+            self._resize(row, inventory.cap_vcpus, inventory.cap_memory_mb)
         cap, used = inventory.cap_vcpus, inventory.used_vcpus
-        self.cap_vcpus[row], self.claimed_vcpus[row] = cap, used
+        self.claimed_vcpus[row] = used
         vcpus = cap - used - self.unaccounted_vcpus.item(row)
         cap, used = inventory.cap_memory_mb, inventory.used_memory_mb
-        self.cap_memory_mb[row], self.claimed_memory_mb[row] = cap, used
+        self.claimed_memory_mb[row] = used
         memory_mb = cap - used - self.unaccounted_memory_mb.item(row)
         cap, used = inventory.cap_disk_gb, inventory.used_disk_gb
         self.cap_disk_gb[row], self.claimed_disk_gb[row] = cap, used

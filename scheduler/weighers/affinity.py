@@ -42,13 +42,17 @@ class AffinityRoomWeigher(Weigher):
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if not request.founding:
             return None
-        room = np.full(len(hosts), np.inf)
-        for what in ("vcpus", "memory_mb", "disk_gb"):
-            if amount := getattr(request, what):
-                np.minimum(room, np.floor(hosts.room(what) / amount), out=room)
+        amounts = {what: getattr(request, what) for what in ("vcpus", "memory_mb", "disk_gb")}
+        rooms = [hosts.room(what) / amount for what, amount in amounts.items() if amount]
+        if not rooms:
+            return np.zeros(len(hosts))
+        room: Floats = rooms[0]
+        for other in rooms[1:]:
+            np.minimum(room, other, out=room)
+        np.floor(room, out=room)
         if (on_nodes := hosts.most_on_nodes(request.part)) is not None:
             np.minimum(room, on_nodes, out=room)
-        return room if np.isfinite(room).all() else np.zeros(len(hosts))
+        return room
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):

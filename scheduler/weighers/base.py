@@ -54,11 +54,12 @@ class Weigher(abc.ABC):
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
+        self._multiplier = float(getattr(settings, self.option, 1.0))
 
     @property
     def multiplier(self) -> float:
         """The setting that ``option`` names; 1.0 if there is none."""
-        return float(getattr(self.settings, self.option, 1.0))
+        return self._multiplier
 
     def multipliers(self, hosts: Hosts) -> Floats | float:
         """The multiplier, or an array with one per host if aggregates set their own."""

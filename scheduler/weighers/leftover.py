@@ -36,11 +36,11 @@ USABLE_STEPS = 8
 def used_shares(table: HostTable, request: Request) -> tuple[float, float]:
     """The used shares of vCPUs and memory of all hosts together that are in service: enabled, and in an enabled cell."""
     size = slice(table.size)
-    there = table.eligible[size] & table.enabled[size]
+    there = (table.eligible[size] & table.enabled[size]).astype(np.float64)  # a product is faster than a sum of some
     hosts = Hosts(table, request)
 
     def share(what: str) -> float:
-        room, capacity = (float(each.sum(where=there)) for each in (hosts.room(what), hosts.capacity(what)))
+        room, capacity = float(there.dot(hosts.room(what))), float(there.dot(hosts.capacity(what)))
         return 1.0 - room / capacity if capacity > 0.0 else 0.0
 
     return share("vcpus"), share("memory_mb")
@@ -122,7 +122,7 @@ class LeftoverWeigher(Weigher):
     def _free_share(hosts: Hosts, what: str, amount: int, usable: float) -> Floats:
         """What is free with the server placed, of the usable part of each host."""
         share = hosts.room(what) - amount
-        share /= np.maximum(hosts.capacity(what), 1e-9)
+        share *= hosts.inverse_capacity(what)
         if usable < 1.0:
             share -= 1.0 - usable
             share /= usable

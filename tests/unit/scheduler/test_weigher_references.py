@@ -152,6 +152,31 @@ def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatc
     assert len(looks) == 3
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_shape_is_of_capacities_as_they_are_now(*, at_once: bool) -> None:
+    """The table keeps what it divides by. Hosts are resized and added after it was first asked for."""
+    table = fleet_of([(8, 8, 8, 2), (8, 8, 8, 3)])
+    weigher = LeftoverWeigher(SchedulerSettings())
+    assert applies(weigher, table)
+    sizes = [(16, 4), (8, 8), *[(4, 16)] * 100]  # a quarter is used
+    nodes = [fleet.node(f"h{n}", vcpus=vcpus, memory_mb=gib * 1024) for n, (vcpus, gib) in enumerate(sizes)]
+    rows = [
+        fleet.inventory(n + 1, nodes[n], fleet.CELLS[n % 2], 3, used_vcpus=vcpus // 4, used_memory_mb=gib * 256)
+        for n, (vcpus, gib) in enumerate(sizes)
+    ]
+    if at_once:
+        table.set_inventories(rows, 0.0)
+    else:
+        for row in rows:
+            table.set_inventory(row, 0.0)
+            assert applies(weigher, table)
+    request = fleet.request(fleet.spec(fleet.flavor(1, 1, 0)), table)
+    raw = weigher.weigh(Hosts(table, request), request)
+    shares = [(0.75 - 1 / vcpus, 0.75 - 1 / (gib * 1024)) for vcpus, gib in sizes]
+    assert raw is not None
+    assert raw.tolist() == pytest.approx([-abs(vcpus - 1.15 * memory) - TIGHTNESS * (vcpus + memory) for vcpus, memory in shares])
+
+
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_what_can_be_used_of_a_resource_until_the_other_one_is_full(used: float, other: float) -> None:
     part = usable_part(used, other)
