@@ -80,11 +80,9 @@ class ServerGroupRackFilter(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.spec.keeps_to_racks:
             return None
-        passed: Mask = hosts.rack >= 0
+        passed: Mask = hosts.rack >= 0 if request.spec.fault_domain is None else hosts.in_own_racks
         if request.group is not None and request.group.max_server_per_rack is not None:
             passed &= hosts.rack_members < request.group.max_server_per_rack
-        if request.spec.fault_domain is not None:
-            passed &= hosts.apart
         return passed
 
     def named(self, table: HostTable, request: Request) -> Named | None:

@@ -306,12 +306,12 @@ class Hosts:
         return found + self.more
 
     @property
-    def apart(self) -> Mask:
-        """Which of them are in racks without members of other fault domains of the group."""
+    def in_own_racks(self) -> Mask:
+        """Which of them are in a rack without members of other fault domains of the group."""
         racks = self._racks_of(self.request.members.of_other_domains(self.request.spec.fault_domain or ""))
         free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
         free[racks] = False
-        free[-1] = True
+        free[-1] = False
         found: Mask = free[self.rack]
         return found
 
