@@ -34,7 +34,7 @@ class Presence:
     A database that is away costs nothing but the record's freshness. A process that was paused for long makes its record anew.
     """
 
-    def __init__(self, database: Database, level: Level, binary: str, interval: float = 10.0) -> None:
+    def __init__(self, database: Database, level: Level, binary: str, interval: float = 20.0) -> None:
         self._database = database
         self._level = level
         self._binary = binary

@@ -112,9 +112,12 @@ class CellRegistry:
         except errors.NotFound:
             raise errors.HostNotMapped(f"Host {host!r} is mapped to cell {uuid}, which does not exist.") from None
 
-    def hosts_of(self, uuid: str) -> frozenset[str]:
-        """The hosts mapped to a cell. The same object is returned while no host mapping changes."""
-        hosts = self._hosts.get()
+    def hosts_of(self, uuid: str, age: float | None = None) -> frozenset[str]:
+        """The hosts mapped to a cell. The same object is returned while no host mapping changes.
+
+        ``age``: seconds for which a check for changed mappings counts; None: as with everything else.
+        """
+        hosts = self._hosts.get(age)
         if hosts is not self._grouped_from:
             groups: dict[str, set[str]] = {}
             for host, cell_uuid in hosts.items():

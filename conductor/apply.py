@@ -76,13 +76,18 @@ class Applier:
         metrics.FEED_BEHIND.follow(self._lag_events)
         metrics.FEED_LAG.follow(self._lag_seconds)
 
-    def apply(self) -> bool:
-        """Read and apply one page; return whether there is more.
+    def apply(self, *, is_followed_elsewhere: bool = False) -> bool:
+        """Read and apply one page; return whether there is more. ``is_followed_elsewhere``: other appliers move the cursor, too.
 
         Raises ``errors.Conflict`` when another applier got ahead: the next call starts from its cursor.
         """
+        known = self._cursor
         cursor = self._position()
         page = self._cell.read(feed.read, cursor, self._page)
+        if is_followed_elsewhere and known is not None and page.head != known:
+            self.forget()  # where the feed ends at the known cursor, there is nothing to apply, wherever the cursor is
+            cursor = self._position()
+            page = self._cell.read(feed.read, cursor, self._page)
         self._note(page.head, cursor)
         if page.trimmed or page.head < cursor:
             self._rebuild(cursor, page.head)

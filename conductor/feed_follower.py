@@ -25,7 +25,8 @@ LOG = logging.getLogger(__name__)
 SETTLE_IDLE_FACTOR = 12
 """In a cell that is asked for nothing, STAGED rows are looked for so many times less often."""
 EPOCH_AGE_S = 1.0
-"""Seconds within which a feed position set from outside is noticed. The registry reads epochs as often: no extra statement."""
+"""Seconds within which a feed position set from outside is noticed. The registry reads epochs as often: no extra statement.
+In an idle cell the lookout reads them, and tells when one has changed."""
 
 
 class FeedFollower:
@@ -51,15 +52,18 @@ class FeedFollower:
         changed_services: Callable[[], object] = lambda: None,
         other_cell_timeout: float = 0.0,
         pace: Pace | None = None,
+        idle_epochs_age: float = EPOCH_AGE_S,
     ) -> None:
         """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
 
         ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
         follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
         ``changed_services``: called when operators have changed services, as when they call a host dead. ``other_cell_timeout``:
-        see ``db.api.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it.
+        see ``db.api.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it. ``idle_epochs_age``: seconds for
+        which epochs count that were read for others, while the cell is idle.
         """
         self._pace = pace or Pace(0.0)
+        self._idle_epochs_age = idle_epochs_age
         self._database = api_database
         self._registry = registry
         self._cell = cell
@@ -109,19 +113,21 @@ class FeedFollower:
         self._left -= 1
         return self._left >= 0
 
-    def _is_set_elsewhere(self) -> bool:
+    def _is_set_elsewhere(self, age: float) -> bool:
         """Whether something other than an applier may have set the feed position. In an idle cell nothing else shows this."""
-        every, _ = self._registry.epochs.read(time.monotonic() - EPOCH_AGE_S)
+        every, _ = self._registry.epochs.read(time.monotonic() - age)
         before, self._epoch = self._epoch, every.get(Epoch.FEEDS, 0)
         return before != self._epoch
 
     def _follow(self) -> bool:
         try:
-            if self._is_set_elsewhere() or self._second:
+            is_idle = self._pace.is_idle
+            age = self._idle_epochs_age if is_idle else EPOCH_AGE_S
+            if self._is_set_elsewhere(age) or (self._second and not is_idle):
                 self._applier.forget()
             pages = self._applier.pages
-            self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid))
-            more = self._applier.apply()
+            self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid, age))
+            more = self._applier.apply(is_followed_elsewhere=self._second)
             if self._applier.pages != pages:
                 self._pace.hurry()
             self._second = self._second and self._applier.pages == pages
@@ -170,6 +176,11 @@ class FeedFollowers:
                 periodic = Periodic(f"keep-{cell.name}", pace, self._make_follower(cell, pace).keep)
                 cell.asked = pace.hurry
                 self._running[uuid] = (cell, periodic.start())
+
+    def hurry_all(self) -> None:
+        """Read the feeds of all cells soon, once."""
+        for _, periodic in list(self._running.values()):
+            periodic.pace.hurry()
 
     def hurry(self, cell_uuids: Collection[str], lasting: float) -> bool:
         """Read the feeds of these cells often for ``lasting`` seconds. Return whether all of them are followed."""

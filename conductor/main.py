@@ -49,7 +49,7 @@ from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
 from service.batching import RoundBatcher
 from service.pace import Pace
-from service.periodic import Periodic
+from service.periodic import Every, Periodic
 from service.rate_limited_log import RateLimitedLog
 from service.vault import Vault
 
@@ -113,6 +113,7 @@ class SuperConductorService:
             lease_seconds=settings.lease_seconds,
             resend_age=settings.resend_age,
             busy=self._hurry_followers,
+            epochs=registry.epochs,
         )
         marks = Pace(incarnation.MARK_INTERVAL_S, IDLE_MARKS_FACTOR * settings.idle_interval)
 
@@ -150,11 +151,13 @@ class SuperConductorService:
                 changed_services=dead_hosts.wake,
                 other_cell_timeout=settings.other_cell_timeout,
                 pace=pace,
+                idle_epochs_age=lookout.epochs_age,
             )
 
         self._followers = FeedFollowers(registry, make_follower, settings.feed_interval, settings.idle_interval)
-        self._cells = Periodic("cells", Pace(settings.sweep_interval, settings.idle_interval), self._followers.follow)
+        self._cells = lookout.sweep("cells", self._followers.follow)
         silences = SilenceWatch(api_database, registry)
+        refresh_now, remove_now = Every(REFRESH_INTERVAL_S), Every(settings.reap_interval)
         open_batches = Periodic("batches", Pace(settings.feed_interval, lookout.fallback_interval), lambda: look_at_batches())
 
         def look_at_batches() -> None:
@@ -168,17 +171,22 @@ class SuperConductorService:
             lookout.sweep("operations", operator.sweep): lambda due: due.operations,
             lookout.sweep("secrets", lambda: erase_decided(api_database)): lambda due: due.secrets,
             lookout.sweep("silences", silences.look): lambda due: due.silences or registry.has_silent(),
+            lookout.sweep("dead letters", builder.refresh): lambda due: (due.letters or aside.holds_letters) and refresh_now(),
+            lookout.sweep("images", lambda: remove_images(api_database, images)): lambda due: due.images and remove_now(),
             open_batches: lambda due: due.batches,
+            self._cells: lambda _: False,
         }
+
+        def epochs_changed() -> None:
+            self._cells.wake()
+            self._followers.hurry_all()
+
         self._sweeps = [
             Periodic("restored databases", marks, compare_marks, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
-            Periodic("dead letters", REFRESH_INTERVAL_S, builder.refresh),
             *woken,
-            Periodic("lookout", lookout.pace, lambda: lookout.look(woken)),
-            self._cells,
+            Periodic("lookout", lookout.pace, lambda: lookout.look(woken, epochs_changed)),
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
-            Periodic("images", settings.reap_interval, lambda: remove_images(api_database, images)),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
         if settings.audit_interval:

@@ -28,8 +28,8 @@ from service.waiting import wait_for
 
 SUPER, CELL = "super", "cell"
 
-HEARTBEAT_ROUNDS = 2
-"""Rounds of heartbeats in a ``report_interval``: a heartbeat is written late by no more than half of that."""
+HEARTBEAT_ROUNDS = 4
+"""Rounds of heartbeats in a ``report_interval``: a heartbeat is written late by no more than a quarter of that."""
 SWEEP_CONNECTIONS = 4
 """Pooled connections for the periodic sweeps. A sweep beyond them opens one for a single transaction, cheaper than keeping it."""
 _OWN_CELL_ONLY = "a conductor of a cell that does not serve the API level holds its own cell's credentials only"

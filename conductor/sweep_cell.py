@@ -96,7 +96,7 @@ class CellSweep:
     def _due(self) -> list[Callable[[], None]]:
         """The steps that have something to do, found with one statement."""
         now = self._database.now()
-        found = self._database.read(due.look, now, now - self._resend_age)
+        found = self._database.read(due.look, now, now - self._resend_age, now - self._feed_age, RECORD_LIFETIME_S)
         self.is_busy = found.live
         # hosts are judged by their silence, so they are also looked at while nothing is under way
         steps: list[tuple[bool, Callable[[], None]]] = [
@@ -107,9 +107,9 @@ class CellSweep:
             (found.deleting, self.deletes),
             (found.tasks, self.tasks),
             (found.finished, lambda: erase_finished(self._database, self._aside)),
+            (found.dead_processes, self._forget_processes),
+            (found.old_events and self._trim_now(), self._trim),
         ]
-        if self._trim_now():
-            steps += [(True, self._trim), (True, self._forget_processes)]
         return [each for wanted, each in steps if wanted]
 
     def orders(self) -> None:

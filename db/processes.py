@@ -85,6 +85,11 @@ def end(tx: Connection, level: Level, uuid: str) -> None:
     tx.execute(sa.delete(table).where(table.c.uuid == uuid))
 
 
+def dead(level: Level) -> sa.Exists:
+    """SQL condition: there are records that are older than the parameter ``records_age``, for ``forget``."""
+    return sa.exists().where(_TABLES[level].c.last_seen < clock.Now() - sa.bindparam("records_age"))
+
+
 def forget(tx: Connection, level: Level, age: float) -> int:
     """Delete the records of processes that died ``age`` seconds ago or longer; return how many."""
     table = _TABLES[level]

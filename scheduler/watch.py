@@ -129,9 +129,8 @@ class CellWatch:
             self._behind = False
             more = False
         else:
-            more = self._follow()
-            if self._poll():
-                self._read_services(recent=not self._read_all_services())
+            head = self._read_services(recent=not self._read_all_services()) if self._poll() else None
+            more = self._follow() if head != self._reader.cursor else False
         with self._table.lock:
             self._table.set_feed_read(self.cell.uuid, self._reader.cursor)
         if self.first_read_at is None:
@@ -189,8 +188,8 @@ class CellWatch:
             self._services_changed = False
         return len(batch.events) == FEED_PAGE_SIZE
 
-    def _read_services(self, *, every_row: bool = False, recent: bool = False) -> None:
-        """Read the heartbeats, and enter those that have changed into the table.
+    def _read_services(self, *, every_row: bool = False, recent: bool = False) -> int:
+        """Read the heartbeats, and enter those that have changed into the table. Returns the number of the feed's newest event.
 
         ``every_row``: enter all of them, as rows may be new. ``recent``: read only those since the last look. A missed one does
         little harm: the agent reports again before it counts as down.
@@ -200,7 +199,8 @@ class CellWatch:
         names = self._names() if every_row else {}
         reports: list[ServiceReport] = []
         found: set[str] = set()
-        for sign in self.cell.read(services.signs, AGENT_BINARY, window):
+        signs, head = self.cell.read(services.signs, AGENT_BINARY, window)
+        for sign in signs:
             if not recent:
                 found.add(sign.host)
             if self._heard.look(sign, mono, names.get(sign.host)) or every_row:
@@ -214,6 +214,7 @@ class CellWatch:
         for start in range(0, len(reports), SERVICES_PAGE_SIZE):
             with self._table.lock:
                 self._table.set_services(self.cell.uuid, reports[start : start + SERVICES_PAGE_SIZE])
+        return head
 
     def _names(self) -> dict[str, str]:
         """The names of the cell's hosts as the table has them in memory, by name."""

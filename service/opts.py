@@ -34,7 +34,7 @@ SHUTDOWN = cfg.IntOpt(
 
 REPORT = cfg.FloatOpt(
     "report_interval",
-    default=10.0,
+    default=20.0,
     min=0.1,
     help="Seconds between two heartbeats that a conductor, a scheduler or an API writes for 'superconductor service list'. "
     "Agents have [compute] report_interval.",

@@ -28,6 +28,11 @@ class EpochReader:
         self._epochs: dict[str, int] = {}
         self._read_at = -math.inf
 
+    @property
+    def read_at(self) -> float:
+        """When the statement began that read the latest epochs (monotonic clock)."""
+        return self._read_at
+
     def read(self, since: float) -> tuple[dict[str, int], float]:
         """The epochs from a statement that began at ``since`` or later, and when that began (monotonic clock).
 
@@ -70,17 +75,25 @@ class EpochCache(Generic[T]):
         self._next = 0.0
         self._failing = False
 
-    def get(self) -> T:
-        """The value, at most ``interval`` seconds old unless another thread is checking or the database is unavailable."""
+    def get(self, age: float | None = None) -> T:
+        """The value, at most ``age`` seconds old unless another thread is checking or the database is unavailable.
+
+        ``age``: at least ``interval``, which None stands for. Epochs that were read for others count too.
+        """
+        interval = self._interval if age is None else age
         value = self._value
-        if value is not None and (time.monotonic() < self._next or not self._looking.acquire(blocking=False)):
+        if value is not None and (self._is_fresh(interval) or not self._looking.acquire(blocking=False)):
             return value[0]
         if value is None:
             return self.refresh()
         try:
-            return self._look_or_keep(value[0], since=time.monotonic() - self._interval)
+            return self._look_or_keep(value[0], since=time.monotonic() - interval)
         finally:
             self._looking.release()
+
+    def _is_fresh(self, interval: float) -> bool:
+        """Whether no epochs were read after the last check, and that was ``interval`` seconds ago at most, or the next is later."""
+        return self._reader.read_at <= self._looked and time.monotonic() < max(self._next, self._looked + interval)
 
     def refresh(self, since: float | None = None) -> T:
         """Check the epochs now, and return the value. Threads that call this during a check share the next one.

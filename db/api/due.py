@@ -5,8 +5,17 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import leases
-from db.api.tables import all_or_nothing, build_requests, cell_silences, holds, instance_mappings, operations
+from db.api import image_removals, leases
+from db.api.tables import (
+    all_or_nothing,
+    api_dead_letters,
+    build_requests,
+    cell_silences,
+    epochs,
+    holds,
+    instance_mappings,
+    operations,
+)
 from db.sql.connection import ApiTransaction
 from objects.base import Object
 from objects.hold import HELD
@@ -19,7 +28,9 @@ class SweepsDue(Object, frozen=True, kw_only=True):
     requests past their deadline. Held requests are none of these. ``expired``: holds whose time is over. ``deletes``: deletes to
     send again. ``unconfirmed``: deletes that a cell has not confirmed. ``operations``: open ones. ``batches``: all-or-nothing
     batches that are open. ``secrets``: secrets to erase. ``silences``: cells recorded as not answering. ``building``: servers
-    handed over to a cell, and not ACTIVE yet.
+    handed over to a cell, and not ACTIVE yet. ``letters``: dead letters. ``images``: images to remove.
+
+    ``epochs``: of all kinds of rows that processes cache.
     """
 
     requests: bool
@@ -33,6 +44,9 @@ class SweepsDue(Object, frozen=True, kw_only=True):
     secrets: bool
     silences: bool
     building: bool
+    letters: bool
+    images: bool
+    epochs: dict[str, int]
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +60,7 @@ _UNCONFIRMED = sa.and_(_M.deleted == sa.true(), _M.state.in_(("building", "activ
 _BUILDING = sa.and_(_M.deleted == sa.false(), _M.state == "building", _M.cell_uuid.is_not(None))
 _OPEN = operations.c.open_for > ""
 _NOT_HELD = build_requests.c.state != HELD
-_LOOK = sa.select(
+_FLAGS = (
     sa.exists().where(_NOT_HELD).label("requests"),
     sa.exists().where(leases.WAITS).label("waiting"),
     sa.exists().where(_NOT_HELD, build_requests.c.deadline < sa.bindparam("now")).label("overdue"),
@@ -58,7 +72,12 @@ _LOOK = sa.select(
     secrets.DECIDED.label("secrets"),
     sa.exists(cell_silences.c.cell_uuid).label("silences"),
     sa.exists().where(_BUILDING).label("building"),
+    sa.exists(api_dead_letters.c.key).label("letters"),
+    image_removals.ANY_DUE.label("images"),
 )
+_ONE_ROW = sa.select(sa.literal(1).label("one")).subquery()
+_LOOK = sa.select(*_FLAGS, epochs.c.name, epochs.c.epoch).select_from(_ONE_ROW.outerjoin(epochs, sa.true()))
+"""A row for each epoch, all with the same flags; one row if there is no epoch."""
 _CELLS = sa.union(
     sa.select(_M.cell_uuid).where(_BUILDING),
     sa.select(_M.cell_uuid).where(_UNCONFIRMED),
@@ -73,8 +92,9 @@ def look(tx: ApiTransaction, now: float, queue_age: float, lease_seconds: float,
     ``queue_age``, ``lease_seconds``: see ``leases.waiting``. ``resend_age``: see ``Deleter``.
     """
     values = leases.waiting_values(now, queue_age, lease_seconds) | {"told_before": now - resend_age}
-    row = tx.execute(_LOOK, values).one()
-    return SweepsDue(**{name: bool(found) for name, found in row._mapping.items()})
+    rows = tx.execute(_LOOK, values).all()
+    flags = {flag.name: bool(rows[0]._mapping[flag.name]) for flag in _FLAGS}
+    return SweepsDue(**flags, epochs={row.name: row.epoch for row in rows if row.name is not None})
 
 
 def busy_cells(tx: ApiTransaction) -> set[str]:

@@ -29,6 +29,8 @@ _DUE = (
     .order_by(_R.image_id)
     .limit(sa.bindparam("limit"))
 )
+ANY_DUE = sa.exists().where(_R.image_id > "", ~_MAY_STILL_BE_WRITTEN)
+"""SQL condition: ``due`` would return some."""
 _FORGET = KeyedDelete(_R.image_id, returning=[_R.image_id])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db import secrets
+from db import processes, secrets
+from db.cell import feed
 from db.cell.instances import BUILDS, OVERDUE
 from db.cell.tables import builds, cell_dead_letters, instances, tasks
 from db.sql.connection import CellTransaction
@@ -18,7 +19,8 @@ class Due(Object, frozen=True, kw_only=True):
 
     ``overdue``: builds past their deadline. ``unaccepted``: orders that no agent accepted. ``deleting``: deletes to send again.
     ``finished``: secrets to erase. ``letters``: dead letters. ``tasks``: tasks whose orders are to be sent again.
-    ``live``: builds, deletes or tasks that have not ended, due or not.
+    ``live``: builds, deletes or tasks that have not ended, due or not. ``old_events``: events of the feed to trim.
+    ``dead_processes``: records of processes to forget.
     """
 
     overdue: bool
@@ -28,6 +30,8 @@ class Due(Object, frozen=True, kw_only=True):
     letters: bool = False
     tasks: bool = False
     live: bool = False
+    old_events: bool = False
+    dead_processes: bool = False
 
 
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
@@ -44,13 +48,17 @@ _LOOK = sa.select(
     sa.or_(sa.exists().where(instances.c.state.in_((*sorted(LIVE), State.DELETING))), sa.exists(tasks.c.instance_uuid)).label(
         "live"
     ),
+    feed.IS_FIRST_OLD.label("old_events"),
+    processes.dead("cell").label("dead_processes"),
 )
 
 
-def look(tx: CellTransaction, now: float, before: float) -> Due:
+def look(tx: CellTransaction, now: float, before: float, events_before: float, records_age: float) -> Due:
     """Check for work. Times in seconds since the epoch.
 
     ``now``: for deadlines of builds. ``before``: orders sent, and deletes and builds without a record changed, before this count.
+    ``events_before``: see ``feed.trim``. ``records_age``: see ``processes.forget``.
     """
-    row = tx.execute(_LOOK, {"now": now, "before": before}).one()
+    values = {"now": now, "before": before, **feed.old_values(events_before), "records_age": records_age}
+    row = tx.execute(_LOOK, values).one()
     return Due(**{name: bool(found) for name, found in row._mapping.items()})

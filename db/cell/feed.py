@@ -145,6 +145,20 @@ LONGEST_AGE_S = 366 * 86400.0
 """Seconds. ``trim`` treats the time of an event as wrong if it is later than ``before`` by more than this."""
 
 
+IS_FIRST_OLD = (
+    sa.select(sa.not_(feed.c.created_at.between(sa.bindparam("old_before"), sa.bindparam("odd_after"))))
+    .order_by(feed.c.sequence)
+    .limit(1)
+    .scalar_subquery()
+)
+"""SQL condition: ``trim`` would remove events. Its parameters are ``old_values``. NULL if there is no event."""
+
+
+def old_values(before: float) -> dict[str, float]:
+    """``before``: see ``trim``."""
+    return {"old_before": before, "odd_after": before + LONGEST_AGE_S}
+
+
 def trim(tx: CellTransaction, before: float) -> int:
     """Remove events written before ``before`` (seconds since the epoch); return how many.
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from db import outbox
 from db.cell import compute_nodes, feed
-from db.cell.tables import services
+from db.cell.tables import feed_head, services
 from db.sql import clock, dialect, named
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
@@ -201,19 +201,34 @@ class Sign(NamedTuple):
     stopping: bool
 
 
-_SIGNS = sa.select(*(_AGE if name == "age" else services.c[name] for name in Sign._fields)).where(
-    services.c.binary == sa.bindparam("of")
-)
-_RECENT_SIGNS = _SIGNS.where(services.c.last_seen >= clock.Now() - sa.bindparam("window"))
+_IS_OF_KIND = services.c.binary == sa.bindparam("of")
+_IS_RECENT = services.c.last_seen >= clock.Now() - sa.bindparam("window")
 
 
-def signs(tx: CellTransaction, binary: str, window: float | None = None) -> list[Sign]:
+def _with_head(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    columns = (_AGE if name == "age" else services.c[name] for name in Sign._fields)
+    return sa.select(*columns, feed_head.c.sequence.label("head")).select_from(feed_head.outerjoin(services, which))
+
+
+_SIGNS = _with_head(_IS_OF_KIND).where(feed_head.c.id == 1)
+_RECENT_SIGNS = _with_head(sa.and_(_IS_OF_KIND, _IS_RECENT)).where(feed_head.c.id == 1)
+
+
+class HeardSigns(NamedTuple):
+    """Signs of life, and the number of the newest event of the cell's feed (``db/cell/feed.py``)."""
+
+    signs: list[Sign]
+    head: int
+
+
+def signs(tx: CellTransaction, binary: str, window: float | None = None) -> HeardSigns:
     """Of all services of this kind; in no order. ``window``: only those heard of in so many last seconds; None: all.
 
-    Asked every few seconds, so it is no more than is looked at then.
+    Asked every few seconds, so it is no more than is looked at then. With the feed's head, one statement shows an idle cell.
     """
     rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
-    return list(map(Sign._make, rows.all()))
+    found = rows.all()
+    return HeardSigns([Sign._make(row[:-1]) for row in found if row.host is not None], found[0].head if found else 0)
 
 
 _FORCED_DOWN = (

@@ -17,6 +17,7 @@ from db.api.claims import Ledger
 from db.api.tables import feed_cursors
 from db.cell import feed
 from db.sql.counting import StatementCounter
+from service.pace import Pace
 from service.periodic import wait_until
 from tests.support.cell_databases import Cells
 
@@ -48,6 +49,21 @@ class Kept:
     @property
     def left(self) -> int:
         return self.cell.read(feed.head) - self.cells.api.read(events.position, self.cell.uuid)
+
+    def idle_follower(self) -> FeedFollower:
+        """One whose cell has been idle for a while. It was overtaken, and knows where the feed ends."""
+        pace = Pace(0.001, 60.0)
+        names = Ledger(self.cells.api, "c"), self._registry, self.cell
+        found = FeedFollower(self.cells.api, *names, 3600.0, map_hosts=True, pace=pace, idle_epochs_age=3600.0)
+        found.keep()
+        self.happen()
+        self.first.keep()
+        found.keep()
+        for _ in range(3):
+            found.keep()
+            pace.wait()
+        assert pace.is_idle
+        return found
 
     def cost(self, keeper: FeedFollower, rounds: int) -> int:
         """Statements in the cell."""
@@ -105,6 +121,22 @@ def test_who_comes_back_is_second_now(kept: Kept) -> None:
     kept.second.keep()
     kept.first.keep()
     assert kept.cost(kept.first, PAUSE_ROUNDS) == 0
+
+
+def test_in_an_idle_cell_who_was_overtaken_reads_the_feed_only(kept: Kept) -> None:
+    """Where the feed ends at the position that it knows, there is nothing to apply."""
+    idle = kept.idle_follower()
+    with StatementCounter(kept.cells.api) as counter:
+        assert kept.cost(idle, 3) == 3
+    assert counter.totals() == {}
+    kept.happen()
+    kept.first.keep()
+    assert kept.left == 0
+    assert not idle.keep(), "it reads where the other has got to"
+    assert kept.cost(idle, 1) == 1
+    kept.happen()
+    idle.keep()
+    assert kept.left == 0
 
 
 def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> None:

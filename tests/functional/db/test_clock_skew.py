@@ -29,7 +29,7 @@ def states(cells: Cells, shell: Shell, east: Database) -> dict[str, str]:
     with cells.registry() as registry:
         api = HostWatch(registry, DOWN_TIME, 5.0).status_of("e1")
     mono = time.monotonic()
-    (sign,) = east.read(services.signs, AGENT)
+    ((sign,), _) = east.read(services.signs, AGENT)
     reports = LastReports()
     reports.look(sign, mono)
     silent = mono - reports.at("e1") > DOWN_TIME

@@ -8,11 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db import secrets
-from db.cell import due, instances
+from db import dead_letters, processes, secrets
+from db.cell import due, feed, instances
 from db.cell.due import Due
+from db.sql.connection import CellTransaction
 from objects.build import ReportKind
+from objects.feed import EventKind
 from objects.instance import State
+from objects.process import CONDUCTOR_BINARY, About, Process
 from tests.support.cell_site import SPEC, Site, said
 from tests.support.ground import GROUNDS, Ground
 
@@ -25,16 +28,20 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place.end(made.close, place.release)
 
 
+EVENTS_BEFORE, RECORDS_AGE_S = 100.0, 3600.0
+
+
 def look(site: Site, now: float = 1e9, before: float = 1e10) -> Due:
     """And that the reads agree."""
-    found = site.database.read(due.look, now, before)
+    found = site.database.read(due.look, now, before, EVENTS_BEFORE, RECORDS_AGE_S)
     assert found.overdue == bool(site.database.read(instances.overdue, now, before, 10))
     assert found.unaccepted == bool(site.database.read(instances.unaccepted, before, 10).orders)
     assert found.deleting == bool(site.database.read(instances.in_state, [State.DELETING], before, 10))
     assert found.finished == bool(site.database.read(secrets.finished))
+    assert found.letters == bool(site.database.read(dead_letters.list_all, "cell"))
     under_way = [State.SCHEDULED, State.BUILDING, State.DELETING]
     assert found.live == bool(site.database.read(instances.in_state, under_way, 1e12, 10))
-    return msgspec.structs.replace(found, live=False)
+    return msgspec.structs.replace(found, live=False, old_events=False, dead_processes=False)
 
 
 NOTHING = Due(overdue=False, unaccepted=False, deleting=False, finished=False)
@@ -68,3 +75,42 @@ def test_secrets_are_due_when_no_build_of_their_batch_is_unfinished(site: Site) 
     assert look(site) == NOTHING
     site.build("u1")
     assert look(site) == Due(overdue=False, unaccepted=False, deleting=False, finished=True)
+
+
+def test_events_are_old_exactly_when_trimming_would_remove_some(site: Site) -> None:
+    def are_old(before: float) -> bool:
+        found = site.database.read(due.look, 1.0, 1.0, before, RECORDS_AGE_S).old_events
+        assert found == bool(site.database.read(feed.head) and site.database.read(would_trim, before))
+        return found
+
+    def would_trim(tx: CellTransaction, before: float) -> bool:
+        first = feed.read(tx, 0, 1)
+        return bool(first.events) and not before <= times[first.events[0].sequence] <= before + feed.LONGEST_AGE_S
+
+    times: dict[int, float] = {}
+    assert not are_old(5.0)
+    for number, written in enumerate((10.0, 20.0), start=1):
+        event = feed.NewEvent(kind=EventKind.HOST, key="h1", version=0, payload="{}")
+        site.database.write(feed.append, [event], written)
+        times[number] = written
+    assert not are_old(10.0)
+    assert are_old(15.0)
+    assert site.database.write(feed.trim, 15.0) == 1
+    assert not are_old(15.0)
+    assert are_old(20.0 - 2 * feed.LONGEST_AGE_S), "its time is impossible"
+    assert site.database.write(feed.trim, 25.0) == 1
+    assert not are_old(30.0)
+
+
+def test_records_of_processes_are_dead_exactly_when_forgetting_would_remove_some(site: Site) -> None:
+    def are_dead(age: float) -> bool:
+        return site.database.read(due.look, 1.0, 1.0, 1.0, age).dead_processes
+
+    about = About(release="1.0", messages="1.0", pid=7)
+    record = Process(uuid="p1", binary=CONDUCTOR_BINARY, host="m1", about=about, started_at=0.0, last_seen=0.0, age=0.0)
+    assert not are_dead(-10.0)
+    site.database.write(processes.appear, "cell", record)
+    assert not are_dead(3600.0)
+    assert are_dead(-10.0)
+    assert site.database.write(processes.forget, "cell", -10.0) == 1
+    assert not are_dead(-10.0)

@@ -193,6 +193,13 @@ def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database)
 def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
     database.write(services.heartbeats, [Beat(host="h1", binary=AGENT, stopping=True), Beat(host="h1", binary="other")], 10.0)
     database.write(services.set_disabled, "h1", AGENT, True, "repair", 11.0)
-    (sign,) = database.read(services.signs, AGENT)
+    ((sign,), head) = database.read(services.signs, AGENT)
     assert sign == services.Sign("h1", 1, sign.age, True, False, True)
     assert sign.age == pytest.approx(time.time() - 10.0, abs=3600)
+    assert head == database.read(feed.head) > 0
+
+
+def test_the_head_of_the_feed_comes_without_any_sign_too(database: Database) -> None:
+    assert database.read(services.signs, AGENT) == ([], database.read(feed.head))
+    database.write(services.heartbeats, [Beat(host="h1", binary=AGENT)], 10.0)
+    assert database.read(services.signs, AGENT, 1.0) == ([], database.read(feed.head))

@@ -8,13 +8,15 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db import secrets
-from db.api import batches, due, leases, mappings, silences
+from db import dead_letters, secrets
+from db.api import batches, due, epochs, image_removals, leases, mappings, silences
 from db.api.due import SweepsDue
+from db.api.epochs import Epoch
 from db.api.mappings import MappingState
 from db.api.silences import Silence
 from db.api.tables import build_requests, instance_mappings
 from db.sql.connection import Connection
+from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from objects.cell import CELL0_UUID
 from tests.support.conductor import NOW, Queue
@@ -90,10 +92,13 @@ def look(queue: Queue, now: float = NOW, *, resend_age: float = 0.0) -> SweepsDu
     assert found.waiting == bool(queue.database.read(leases.waiting, now, 10, 0.0, 10.0))
     assert found.unconfirmed == bool(queue.database.read(mappings.deleting, 10))
     assert found.secrets == bool(queue.database.read(secrets.decided))
-    return found
+    assert found.letters == bool(queue.database.read(dead_letters.list_all, "api"))
+    assert found.images == bool(queue.database.read(image_removals.due, 10))
+    assert found.epochs == queue.database.read(epochs.read)
+    return msgspec.structs.replace(found, epochs={})
 
 
-NOTHING_DUE = SweepsDue(**dict.fromkeys(SweepsDue.__struct_fields__, False))
+NOTHING_DUE = SweepsDue(**{name: False for name in SweepsDue.__struct_fields__ if name != "epochs"}, epochs={})
 
 
 def test_one_look_tells_which_sweeps_have_work(queue: Queue) -> None:
@@ -126,9 +131,25 @@ def test_what_is_only_recorded_is_seen_too(queue: Queue) -> None:
     queue.database.write(silences.begin, [Silence(cell_uuid=CELLS[1], since=NOW, reason="away")])
     queue.database.write(secrets.keep_requests, {"b1": "sealed"}, NOW)
     queue.database.write(batches.begin, "b2", NOW)
+    queue.database.write(dead_letters.put, "api", "build", {"u1": "odd"})
+    queue.database.write(image_removals.add, {"i1": None}, NOW)
     found = look(queue)
-    assert (found.silences, found.secrets, found.batches) == (True, True, True)
+    assert (found.silences, found.secrets, found.batches, found.letters, found.images) == (True,) * 5
     queue.database.write(silences.end, [CELLS[1]])
     queue.database.write(secrets.erase_requests, ["b1"])
     queue.database.write(batches.decide, ["b2"], {}, NOW)
+    queue.database.write(dead_letters.remove, "api", "build", ["u1"])
+    queue.database.write(image_removals.forget, ["i1"])
     assert look(queue) == NOTHING_DUE
+
+
+def test_a_look_reads_the_epochs_in_its_one_statement(queue: Queue) -> None:
+    for kind in (Epoch.HOSTS, Epoch.FEEDS):
+        queue.database.write(epochs.bump, kind)
+    queue.accept(1)
+    with StatementCounter(queue.database) as counter:
+        found = queue.database.read(due.look, NOW, 0.0, 10.0, 0.0)
+    assert sum(count.executions for count in counter.totals().values()) == 1
+    assert found.requests
+    assert found.epochs.keys() >= {Epoch.HOSTS, Epoch.FEEDS}
+    assert found.epochs == queue.database.read(epochs.read)

@@ -1,0 +1,72 @@
+"""The lookout reads the epochs for the other loops of its process, and tells when followers of feeds must look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor.lookout import Lookout
+from db.api import epochs
+from db.api.cache import EpochCache, EpochReader
+from db.api.epochs import Epoch
+from db.sql.counting import StatementCounter
+from db.sql.engine import Database
+from tests.support.databases import SERVERS, database_on
+
+AGES = {"sweep_interval": 2.0, "lease_seconds": 10.0, "resend_age": 5.0}
+
+
+class Looking:
+    """A lookout, the epochs of its process, and how often it told that followers must look."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.epochs = EpochReader(database)
+        self.lookout = Lookout(database, **AGES, busy=lambda cells: None, epochs=self.epochs)
+        self.changes = 0
+        self.hosts = EpochCache(self.epochs, (Epoch.HOSTS,), lambda tx: epochs.read(tx)[Epoch.HOSTS])
+
+    def look(self) -> None:
+        self.lookout.look({}, self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+
+@pytest.fixture(params=SERVERS)
+def looking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Looking]:
+    with database_on(request.param, tmp_path, "api") as database:
+        for kind in Epoch:
+            database.write(epochs.bump, kind)
+        yield Looking(database)
+
+
+def test_a_cache_that_may_be_as_old_as_a_look_needs_no_statement(looking: Looking) -> None:
+    age = looking.lookout.epochs_age
+    looking.look()
+    assert looking.hosts.get(age) == 1
+    looking.look()
+    with StatementCounter(looking.database) as counter:
+        assert looking.hosts.get(age) == 1
+        assert looking.epochs.read(0.0)[0][Epoch.HOSTS] == 1
+    assert counter.totals() == {}
+    looking.database.write(epochs.bump, Epoch.HOSTS)
+    looking.look()
+    with StatementCounter(looking.database) as counter:
+        assert looking.hosts.get(age) == 2
+    assert sum(count.executions for count in counter.totals().values()) == 1, "the hosts"
+
+
+@pytest.mark.parametrize("kind", [Epoch.CELLS, Epoch.HOSTS, Epoch.FEEDS])
+def test_it_tells_once_of_each_change_that_followers_depend_on(looking: Looking, kind: Epoch) -> None:
+    looking.look()
+    assert looking.changes == 1
+    looking.look()
+    looking.database.write(epochs.bump, Epoch.FLAVORS)
+    looking.look()
+    assert looking.changes == 1
+    looking.database.write(epochs.bump, kind)
+    looking.look()
+    assert looking.changes == 2
