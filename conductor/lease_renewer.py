@@ -85,4 +85,4 @@ class LeaseRenewer:
                 if now < drive.deadline:
                     fences |= drive.fences
         if fences:
-            self._database.write(leases.renew, fences, now + self._lease_seconds)
+            self._database.write(leases.renew_unlocked, fences, now + self._lease_seconds)

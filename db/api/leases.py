@@ -139,6 +139,13 @@ _HELD = by_index(
     build_requests,
 )
 _REFENCE = by_index(sa.update(build_requests).where(_OF_UUIDS).values(fence=build_requests.c.fence + 1), build_requests)
+_UNLOCKED = by_index(
+    sa.select(build_requests.c.instance_uuid)
+    .where(_OF_UUIDS, build_requests.c.fence == sa.bindparam("held"))
+    .order_by(build_requests.c.instance_uuid)
+    .with_for_update(skip_locked=True),
+    build_requests,
+)
 _RENEW = by_index(
     sa.update(build_requests)
     .where(_OF_UUIDS, build_requests.c.fence == sa.bindparam("held"))
@@ -277,6 +284,16 @@ def renew(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
     for fence, uuids in by_fence(fences).items():
         for chunk in chunks(uuids):
             tx.execute(_RENEW, {"uuids": chunk, "held": fence, "until": until})
+
+
+def renew_unlocked(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
+    """The same, but for requests that somebody has locked: a claim may hold its requests for long on a busy machine, and must not
+    hold up the others. Nobody leases a request that is locked.
+    """
+    for fence, uuids in by_fence(fences).items():
+        for chunk in chunks(uuids):
+            unlocked = tx.execute(_UNLOCKED, {"uuids": chunk, "held": fence}).scalars().all()
+            renew(tx, dict.fromkeys(unlocked, fence), until)
 
 
 def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:

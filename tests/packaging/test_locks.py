@@ -21,7 +21,7 @@ LOCKS = {
     "db/api/events.py": 1,
     "db/api/group_slots.py": 1,
     "db/api/inventories.py": 4,
-    "db/api/leases.py": 4,
+    "db/api/leases.py": 5,
     "db/api/networks.py": 1,
     "db/api/operation_steps.py": 1,
     "db/api/operations.py": 2,

@@ -188,3 +188,24 @@ class TestRenew:
         queue.lease(spec.batch_id, owner="two", now=LATER)
         queue.database.write(leases.renew, old, 0.0)
         assert {row.lease_until for row in queue.requests().values()} == {LATER + LEASE}
+
+    def test_a_claim_that_locks_a_request_does_not_hold_up_the_leases_of_others(self, queue: Queue) -> None:
+        if queue.database.dialect == "sqlite":
+            pytest.skip("a file has one writer at a time")
+        spec = queue.accept(3)
+        fences = queue.lease(spec.batch_id)
+        claimed = min(fences)
+
+        def another(_: int) -> None:
+            assert queue.lease(spec.batch_id, owner="two", now=LATER) == {}
+
+        def claim(tx: Connection) -> None:
+            tx.execute(sa.select(build_requests).where(build_requests.c.instance_uuid == claimed).with_for_update())
+            assert run_threads(1, lambda _: queue.database.write(leases.renew_unlocked, fences, LATER + LEASE)) == []
+            assert run_threads(1, another) == []
+
+        queue.database.write(claim)
+        ends = {uuid: (row.owner, row.lease_until) for uuid, row in queue.requests().items()}
+        assert ends == {uuid: ("one", NOW + LEASE if uuid == claimed else LATER + LEASE) for uuid in fences}
+        queue.database.write(leases.renew_unlocked, fences, LATER + LEASE)
+        assert {row.lease_until for row in queue.requests().values()} == {LATER + LEASE}
