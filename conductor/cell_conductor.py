@@ -150,15 +150,16 @@ class CellConductor:
     ) -> None:
         """An agent that has started describes itself. ``identified``: the broker confirms that it is the host's agent.
 
-        This removes the host's unknown guests from the records: the agent reports them again afterwards. Raises
-        errors.Misconfigured if the releases of the agent and of this conductor cannot work together.
+        This removes the host's unknown guests from the records: the agent reports them again afterwards. An introduction that
+        the records have already changes nothing. Raises errors.Misconfigured if the releases of the agent and of this conductor
+        cannot work together.
         """
         check_service(host, binary, about.version)
         releases.check_agent(host, about.messages)
         about = checked_about(about, uptime)
-        self._database.write(
-            _introduce, Beat(host=host, binary=binary, version=about.version), about, uptime, identified=identified
-        )
+        beat = Beat(host=host, binary=binary, version=about.version)
+        if not self._database.read(services.is_introduced, beat, about, uptime, identified=identified):
+            self._database.write(_introduce, beat, about, uptime, identified=identified)
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
         """An agent reports the guests it holds that have no record in this cell."""

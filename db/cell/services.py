@@ -141,6 +141,37 @@ def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, i
     tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | values)
 
 
+SAME_START_S = 0.5
+"""Two introductions are of one start of a process if the starts differ by so many seconds at most: messages take their time."""
+_STARTED_AFTER = services.c.started_at - (clock.Now() - sa.bindparam("uptime"))
+_INTRODUCED = sa.select(sa.literal(1)).where(
+    services.c.host == sa.bindparam("of"),
+    services.c.binary == sa.bindparam("kind"),
+    services.c.release == sa.bindparam("its_release"),
+    services.c.messages == sa.bindparam("its_messages"),
+    services.c.pid == sa.bindparam("its_pid"),
+    services.c.version == sa.bindparam("its_version"),
+    services.c.identified == sa.bindparam("is_identified"),
+    services.c.stopping == sa.false(),
+    _STARTED_AFTER.between(-SAME_START_S, SAME_START_S),
+)
+
+
+def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> bool:
+    """Whether ``introduce`` has said this of the same start of the process already."""
+    values = {
+        "of": beat.host,
+        "kind": beat.binary,
+        "uptime": uptime,
+        "its_release": about.release,
+        "its_messages": about.messages,
+        "its_pid": about.pid,
+        "its_version": beat.version,
+        "is_identified": identified,
+    }
+    return tx.execute(_INTRODUCED, values).first() is not None
+
+
 def get(tx: CellTransaction, host: str, binary: str) -> Service:
     """Raises NotFound."""
     query = sa.select(services).where(services.c.host == host, services.c.binary == binary)

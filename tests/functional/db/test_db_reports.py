@@ -18,6 +18,7 @@ from db.sql.engine import Database
 from objects import errors, stored
 from objects.compute_node import ComputeNode, Service
 from objects.feed import EventKind, FeedEvent
+from objects.process import About
 from tests.support.databases import SERVERS, database_on
 
 NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=16384, disk_gb=100, attributes={"gpu": True})
@@ -188,6 +189,27 @@ def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database)
         found += page.nodes
         after = page.last
     assert found == nodes
+
+
+def test_an_introduction_is_known_by_all_that_it_says_and_by_the_start_of_the_process(database: Database) -> None:
+    beat, about = Beat(host="h1", binary=AGENT, version=5), About(release="1.0", messages="1.2", pid=7, version=5)
+
+    def is_known(said: Beat = beat, of: About = about, uptime: float = 60.0, *, identified: bool = True) -> bool:
+        return database.read(services.is_introduced, said, of, uptime, identified=identified)
+
+    assert not is_known()
+    database.write(services.heartbeats, [beat])
+    assert not is_known()
+    database.write(services.introduce, beat, about, 60.0, identified=True)
+    assert is_known()
+    assert not is_known(uptime=30.0), "it has started again"
+    assert not is_known(identified=False)
+    assert not is_known(msgspec.structs.replace(beat, version=6))
+    assert not is_known(msgspec.structs.replace(beat, host="h2"))
+    for other in ({"release": "1.1"}, {"messages": "1.3"}, {"pid": 8}):
+        assert not is_known(of=msgspec.structs.replace(about, **other))
+    database.write(services.heartbeats, [msgspec.structs.replace(beat, stopping=True)])
+    assert not is_known(), "it has announced its stop since"
 
 
 def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
