@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -271,15 +272,19 @@ class ComputeService:
         self._refusal = ""
 
     def _beat(self) -> float:
-        """Returns when it is next due, which is later while nothing is under way."""
+        """Returns when it is next due, which is later while nothing is under way. Infinite: when something begins.
+
+        ``Rounds`` calls it whenever a round is due, too.
+        """
         try:
             self._agent.keep_up()
         finally:  # send a heartbeat even if keep_up fails: the host is not down
             now = time.monotonic()
-            if now >= self._heartbeat_due:
+            if self._heartbeats is not None:
+                self._heartbeat_due = math.inf  # they are sent for all agents of this process
+            elif now >= self._heartbeat_due:
                 self._heartbeat_due = now + self._settings.report_interval
-                if self._heartbeats is None:
-                    self._report_state()
+                self._report_state()
         return min(self._heartbeat_due, now + KEEP_UP_INTERVAL_S) if self._agent.is_busy else self._heartbeat_due
 
     def _is_idle(self) -> bool:
