@@ -50,6 +50,11 @@ LARGE_BATCH_SIZE = 50
 GROUP_SIZE = 500
 """Large batches are built together, up to so many servers: each cell has one transaction for all of them."""
 
+CALL_SIZE = 200
+"""Servers of a group that one call asks the scheduler about, unless a batch has more. A call that takes too long is repeated, so
+calls do not grow with the group.
+"""
+
 BUSY_S = 0.3
 """A round that follows another within so many seconds takes all batches that wait."""
 ROUND_SIZE = 50
@@ -243,6 +248,12 @@ class Builder:
         self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
     ) -> Sequence[list[list[Selection]] | None]:
         """The scheduler's answers by batch, each in request order; None for a batch that cannot continue now."""
+        return [answer for some in _in_groups(batches, CALL_SIZE) for answer in self._select_together(some, excluded_cells)]
+
+    def _select_together(
+        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
+    ) -> Sequence[list[list[Selection]] | None]:
+        """The same, with one call."""
         if len(batches) < 2:
             return [self._select(batch, excluded_cells) for batch in batches]
         specs = [self._asked(batch, excluded_cells) for batch in batches]
@@ -572,15 +583,19 @@ def _apart(leased: Sequence[leases.LeasedBatch]) -> list[leases.LeasedBatch]:
 def _grouped(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
     """All small batches in one group, then the large ones, in groups of ``GROUP_SIZE`` servers at most or of one batch."""
     small = [batch for batch in leased if len(batch.requests) < LARGE_BATCH_SIZE]
-    groups = [small] if small else []
+    large = [batch for batch in leased if len(batch.requests) >= LARGE_BATCH_SIZE]
+    return [*([small] if small else []), *_in_groups(large, GROUP_SIZE)]
+
+
+def _in_groups(batches: Sequence[leases.LeasedBatch], most: int) -> list[list[leases.LeasedBatch]]:
+    """The batches in their order, in groups of ``most`` servers at most or of one batch."""
+    groups: list[list[leases.LeasedBatch]] = []
     room = 0
-    for batch in leased:
+    for batch in batches:
         size = len(batch.requests)
-        if size < LARGE_BATCH_SIZE:
-            continue
-        if size > room:
+        if not groups or size > room:
             groups.append([])
-            room = max(size, GROUP_SIZE)
+            room = max(size, most)
         groups[-1].append(batch)
         room -= size
     return groups

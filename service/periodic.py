@@ -108,7 +108,7 @@ class Periodic:
         except Exception as error:  # noqa: BLE001 - a sweep whose thread ended would leave its work undone; the error is logged
             failure = error
             metrics.SWEEP_ERRORS.labels(self.name).inc()
-            self.pace.hurry()
+            self.pace.fail()
         else:
             if self._complaints is not None:
                 LOG.info("%s: works again", self.name)

@@ -15,6 +15,7 @@ from conductor.super_conductor import SuperConductor
 from conductor.sweep_queue import LEASE_PAGE_SIZE, QueueSweep
 from db import dead_letters
 from db.api import host_mappings, leases, mappings, server_groups
+from db.sql.counting import StatementCounter
 from objects.cell import CELL0_UUID, HostMapping
 from objects.context import RequestContext
 from objects.group import GroupPolicy
@@ -204,7 +205,27 @@ class TestTogether:
         assert asked == [alone, together, together]
         assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
 
-    def test_under_load_a_conductor_builds_what_another_was_told_of(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_group_is_scheduled_in_several_calls_and_built_as_one(
+        self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("conductor.build.LARGE_BATCH_SIZE", 4)
+        monkeypatch.setattr("conductor.build.CALL_SIZE", 10)
+        specs = [cloud.accept(5) for _ in range(5)]
+        asked: list[str] = []
+        conductor.bus.observer = lambda topic, method, kind: asked.append(method)
+        with StatementCounter(conductor.database) as counter:
+            conductor.build(*specs)
+        assert asked == ["select_for_each", "select_for_each", "select_destinations"]
+        assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
+        deletes = {
+            text: n.executions for (_, text), n in counter.statements().items() if text.startswith("DELETE FROM build_requests")
+        }
+        assert list(deletes.values()) == [1], "one hand-over"
+
+    def test_under_load_a_conductor_builds_what_another_was_told_of(
+        self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("conductor.build.BUSY_S", 600.0)
         first, second, elsewhere = cloud.accept(), cloud.accept(), cloud.accept()
         conductor.builder.build_rung([first.batch_id])
         assert set(cloud.requests()) == {*cloud.uuids(second), *cloud.uuids(elsewhere)}, "alone, each builds its own"

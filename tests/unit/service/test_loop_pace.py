@@ -44,6 +44,49 @@ def test_what_happens_makes_the_next_pause_a_busy_one() -> None:
     assert rounds(pace, 3) == pytest.approx([1, 1, 1], rel=0.15)
 
 
+class Clock:
+    """Seconds that pass only while a round takes them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause_after(self, pace: Pace, seconds: float, *, fails: bool = False) -> float:
+        """The pause after a busy round that takes so long, which is not waited for."""
+        pace.hurry()
+        pace.begin()
+        self.now += seconds
+        if fails:
+            pace.fail()
+        pace.wake()
+        pace.wait()
+        return pace.due - self.now
+
+
+def test_an_adaptive_loop_rests_for_several_times_as_long_as_its_round_took() -> None:
+    clock = Clock()
+    pace = Pace(1.0, 60.0, clock)
+    assert clock.pause_after(pace, 0.1) == pytest.approx(1.0, rel=0.15)
+    assert clock.pause_after(pace, 0.5) == pytest.approx(2.0)
+    assert clock.pause_after(pace, 50.0) == pytest.approx(8.0), "and no longer than that"
+    assert clock.pause_after(pace, 50.0, fails=True) == pytest.approx(1.0, rel=0.15), "how long a failure takes says nothing"
+    assert clock.pause_after(Pace(1.0, None, clock), 50.0) == pytest.approx(1.0, rel=0.15), "a fixed interval may renew leases"
+
+
+def test_a_doorbell_does_not_shorten_a_rest() -> None:
+    clock = Clock()
+    pace = Pace(1.0, 60.0, clock)
+    assert clock.pause_after(pace, 1.0) == pytest.approx(4.0)
+    rested = pace.due
+    pace.hurry()
+    assert pace.due == rested
+    clock.now = rested
+    pace.hurry()
+    assert pace.due == rested
+
+
 def test_a_doorbell_ends_a_long_pause_soon() -> None:
     pace = Pace(0.01, NEVER)
     rounds(pace, 30)
