@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Gate:
         return made
 
     def hold(self, tx: sa.Connection, cursor: object, statement: str, *_: object) -> None:
-        if f"FROM {self.table}" in statement and any(database.has(tx.engine) for database in self._databases):
+        if re.search(rf"(FROM|JOIN) {self.table}\b", statement) and any(database.has(tx.engine) for database in self._databases):
             self.reached.set()
             assert self.opened.wait(60.0)
 
