@@ -51,7 +51,7 @@ WITH_GUESTS = ("libvirt", "bench-smoke", "chaos-libvirt")
 FIRST_OLDER = "7985ae066220ea1f1cea8f757c907399d8465dd7"
 """The commit whose messages are version 1.0 (``objects/messages_version.py``): the older release until there is a tag."""
 
-MIXED = ("--seed", "1", "--duration", "60", "--rate", "2", "--faults", "kill,stop,cut")
+MIXED = ("--seed", "1", "--duration", "45", "--rate", "2", "--faults", "kill,stop,cut")
 """A run with two releases starts every process three times. The faults that need operators' commands are left to longer runs."""
 
 ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
@@ -313,7 +313,7 @@ def chaos_libvirt() -> None:
 
 
 def mixed() -> None:
-    """A minute with two releases: every process changes from the older one to this one, back, and to this one again."""
+    """45 seconds with two releases: every process changes from the older one to this one, back, and to this one again."""
     if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
         print("  RabbitMQ or MariaDB is not installed: left out")
         return

@@ -16,7 +16,7 @@ examples.use()
 
 SERVERS = ("mariadb", "postgresql")
 GROUNDS = ("lite", *SERVERS)
-SERVERS_SHARE = 6
+SERVERS_SHARE = 10
 """One in so many tests that could also run on SQLite runs on a server."""
 WHOLE = os.environ.get("TEST_MATRIX") == "all"
 """Run every test on every ground that it names. Otherwise those that are not about SQL run on one of them."""

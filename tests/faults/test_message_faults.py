@@ -33,7 +33,7 @@ from tests.support.network import Held, Server
 from tests.support.stepped_parts import HOMES
 from tests.support.stepped_world import AgentProcess, SteppedWorld
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 FAULTS = ("lost", "doubled", "delayed", "answer lost")
 

@@ -87,6 +87,7 @@ def poisons(*kinds: list[Poison]) -> pytest.MarkDecorator:
 
 
 class TestBuilds:
+    @pytest.mark.one_in(3)
     @poisons(OF_ROWS, OF_DEADLINES)
     @pytest.mark.parametrize("begun", [False, True])
     def test_one_that_is_poisoned_ends_at_its_deadline(self, site: Site, poison: Poison, *, begun: bool) -> None:
@@ -177,6 +178,7 @@ class TestBuilds:
 
 
 class TestDeletes:
+    @pytest.mark.one_in(3)
     @poisons(OF_ROWS)
     @pytest.mark.parametrize("dead", [False, True])
     def test_of_one_that_is_poisoned_ends(self, site: Site, poison: Poison, *, dead: bool) -> None:

@@ -111,6 +111,7 @@ PAYLOADS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_neighbours_of_an_odd_event_are_applied_and_its_own_state_is_read_from_its_row(
     cloud: World, conductor: Conductor, applier: Applier, ticking: Clock, name: str

@@ -28,7 +28,7 @@ from service.periodic import wait_until
 from tests.support.ground import GROUNDS
 from tests.support.world import World, world
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 DEADLINE = 4.0
 """Seconds that a poisoned request has. Its neighbours have a minute."""

@@ -17,7 +17,7 @@ from tests.support.ground import USUAL
 from tests.support.odd_rows import OF_ALL_SERVERS, TURNS, Names, odd, tables
 from tests.support.world import World, world
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 CELL, OTHER = "cell1", "cell2"
 PATIENCE = 30.0

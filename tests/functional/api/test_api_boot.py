@@ -294,6 +294,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("body", "sentence"), REFUSED)
 def test_a_bad_request_is_refused_by_the_name_of_its_field(front: Front, body: dict[str, Any], sentence: str) -> None:
     """400 in the Compute API's form; nothing is stored and nobody is told."""

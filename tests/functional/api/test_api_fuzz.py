@@ -25,7 +25,7 @@ from tests.support.deciding import add_hosts, scheduler_of
 from tests.support.fronts import databases_of
 from tests.support.keys import ED25519
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(6)
 
 EXAMPLES = int(os.environ.get("SC_TEST_FUZZ_EXAMPLES", "100"))
 """Requests of each kind that are tried on each database."""

@@ -146,6 +146,7 @@ def test_a_user_has_so_many_and_no_more(front: Front) -> None:
     assert create(front, name="k3").status_code == 201
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "fields",
     [

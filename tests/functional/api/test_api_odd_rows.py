@@ -11,7 +11,7 @@ from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 from tests.support.odd_rows import TURNS, Names, odd, tables
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 ADMIN = {"X-Project-Id": "p9"}
 OF_ANYBODY = (

@@ -195,6 +195,7 @@ def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: s
 # -- refused -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("action", "value", "headers", "status", "words"),
     [

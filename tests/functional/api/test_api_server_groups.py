@@ -149,6 +149,7 @@ def test_soft_policies_came_with_2_15(front: Front) -> None:
     assert front.get(PATH, TENANT).json["server_groups"][0]["policies"] == ["soft-affinity"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "fields",
     [

@@ -72,6 +72,7 @@ def test_a_version_has_its_own_routes_and_bodies(front: Front) -> None:
     assert {tuple(body["required"]) for body in body_of(newer[acts])["anyOf"]} >= {("os-start",), ("resize",), ("lock",)}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("version", VERSIONS, ids=text)
 def test_a_description_is_consistent(front: Front, version: Version) -> None:
     document = described(front, version)

@@ -22,7 +22,7 @@ from tests.support.databases import closed_port, sqlite_url, synced
 from tests.support.processes import Configuration, RoleProcess, run_role, write_configuration
 from tests.support.websocket_client import open_websocket
 
-pytestmark = pytest.mark.one_in(3)
+pytestmark = pytest.mark.one_in(5)
 
 RABBIT = "rabbit://guest:guest@127.0.0.1:1/none"
 API = {"api_database": {"connection": "sqlite:////nowhere/api.db"}}
