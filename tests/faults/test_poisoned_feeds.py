@@ -233,7 +233,7 @@ def test_rows_are_settled_although_the_feed_cannot_be_followed(
     [server] = ordered(cloud, conductor, 1)
     keeper = FeedFollower(conductor.database, conductor.ledger, conductor.registry, conductor.cell(CELL), settle_age=-1.0)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise errors.DatabaseUnavailable("the feed cannot be followed")
 
     monkeypatch.setattr(Applier, "apply", fail)
