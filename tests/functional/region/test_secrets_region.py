@@ -118,7 +118,7 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
         cloud.wait_for(own["id"], "ACTIVE")
         assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")] == ["ACTIVE"] * 4, 30.0)
         many = {server["id"] for server in cloud.named("^many-")}
-        assert wait_until(lambda: sealed(cloud) == {}, 15.0), sealed(cloud)
+        assert wait_until(lambda: sealed(cloud) == {}, 60.0), sealed(cloud)
         digest = hashlib.sha256(USER_DATA.encode()).hexdigest()
         got = received(tmp_path)
         assert {got[uuid] for uuid in many} == {Received(user_data_sha256=digest, admin_pass_set=True)}
@@ -169,7 +169,7 @@ def test_what_was_queued_is_built_with_its_secrets_after_a_restart(tmp_path: Pat
         cloud.all.serve()
         for uuid in uuids:
             cloud.wait_for(uuid, "ACTIVE")
-        assert wait_until(lambda: sealed(cloud) == {}, 15.0), sealed(cloud)
+        assert wait_until(lambda: sealed(cloud) == {}, 60.0), sealed(cloud)
         digest = hashlib.sha256(USER_DATA.encode()).hexdigest()
         got = received(tmp_path)
         assert {got[uuid] for uuid in uuids} == {Received(user_data_sha256=digest, admin_pass_set=True)}
