@@ -13,6 +13,7 @@ DEFAULT = "default"
 _GROUP_OF = uuid.UUID("0b0f4a52-5d0c-4c0e-8d5e-7a1f1c3b9d27")
 """Makes the ID of a group from its project, and those of its rules from the group's."""
 
+_EVERYWHERE = {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}
 _DESCRIPTION = "Allows everything: nothing here filters what reaches a server"
 
 
@@ -83,7 +84,7 @@ def of_server(project_id: str) -> Document:
                 "from_port": None,
                 "to_port": None,
                 "group": {},
-                "ip_range": {"cidr": None},
+                "ip_range": {"cidr": _EVERYWHERE[rule["ethertype"]]},
             }
             for rule in rules(project_id)
             if rule["direction"] == "ingress"

@@ -173,6 +173,7 @@ def _seconds(asking: Asking, first: str, collection: str) -> tuple[str, ...]:
 
 
 NOT_REACHED = {
+    Route("POST", "/servers/{}/action", "removeSecurityGroup"): "no group can be removed here",
     Route("GET", "/os-hosts/{}/reboot"): "never done here",
     Route("GET", "/os-hosts/{}/shutdown"): "never done here",
     Route("GET", "/os-hosts/{}/startup"): "never done here",

@@ -61,6 +61,7 @@ def test_a_server_with_an_interface_has_the_group(front: Front) -> None:
     [port] = front.get("/network/v2.0/ports", TENANT).json["ports"]
     assert port["security_groups"] == [own["id"]]
     [shown] = front.get(f"/v2.1/servers/{server}/os-security-groups", TENANT).json["security_groups"]
+    assert [rule["ip_range"] for rule in shown["rules"]] == [{"cidr": "0.0.0.0/0"}, {"cidr": "::/0"}]
     assert (shown["id"], shown["name"], len(shown["rules"])) == (own["id"], "default", 2)
     assert front.get(f"/v2.1/servers/{server}", TENANT).json["server"]["security_groups"] == [{"name": "default"}]
     [listed] = front.get("/v2.1/servers/detail", TENANT).json["servers"]
