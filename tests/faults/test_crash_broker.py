@@ -62,6 +62,7 @@ def queues(broker: RabbitMQ, vhost: str) -> dict[str, tuple[str, str, int]]:
     return {name: (durable, kind, int(messages)) for name, durable, kind, messages in rows}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("query", "kind"), [("", "classic"), ("?rabbit_quorum_queue=true", "quorum")])
 def test_an_order_outlives_a_restart_of_its_broker(tmp_path: Path, broker: RabbitMQ, query: str, kind: str) -> None:
     """Nobody sends it again: it is what was cast before."""
