@@ -70,6 +70,16 @@ def waits(cloud: World) -> None:
     assert wait_until(lambda: driver.tasks[-1:] == [("interfaces", "soft")], PATIENCE)
 
 
+def begun(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> Operation:
+    """A server with one interface, whose agent waits while it attaches another or detaches this one."""
+    cloud.start_conductor()
+    ended(cloud, attach(cloud, uuid, blue))
+    at_work(cloud)
+    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
+    waits(cloud)
+    return operation
+
+
 @pytest.mark.parametrize("power", [Power.ON, Power.OFF, Power.PAUSED])
 def test_interfaces_come_and_go(cloud: World, uuid: str, blue: Network, power: Power) -> None:
     cloud.start_conductor()
@@ -84,11 +94,7 @@ def test_interfaces_come_and_go(cloud: World, uuid: str, blue: Network, power: P
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
 def test_an_agent_that_is_killed_at_it_does_it_again(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
-    cloud.start_conductor()
-    ended(cloud, attach(cloud, uuid, blue))
-    at_work(cloud)
-    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
-    waits(cloud)
+    operation = begun(cloud, uuid, blue, kind)
     kill_agent(cloud, "a1")
     cloud.start_agent("a1")
     assert ended(cloud, operation).outcome is Outcome.DONE
@@ -122,11 +128,7 @@ def test_a_host_that_fails_leaves_the_server_as_it_was(cloud: World, uuid: str, 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
 def test_a_host_that_is_late_is_told_to_undo_it(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
     """It does what it was first told after the deadline, and frees nothing before it has undone that."""
-    cloud.start_conductor()
-    ended(cloud, attach(cloud, uuid, blue))
-    at_work(cloud)
-    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
-    waits(cloud)
+    operation = begun(cloud, uuid, blue, kind)
     cloud.api.write(expire, operation.uuid)
     number = operation.number + 3
     assert wait_until(lambda: cloud.row(uuid).task_number == number, PATIENCE)
@@ -165,11 +167,7 @@ def test_a_server_that_is_deleted_meanwhile_frees_its_address_with_its_guest(clo
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
 def test_verify_knows_a_change_that_is_under_way(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
-    cloud.start_conductor()
-    ended(cloud, attach(cloud, uuid, blue))
-    at_work(cloud)
-    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
-    waits(cloud)
+    operation = begun(cloud, uuid, blue, kind)
     about = [(found, key) for found, key in Auditor(cloud.conductor("auditor")).kinds() if found in OF_ADDRESSES]
     assert about == []
     cloud.agents["cell1"].drivers["a1"].gate.set()
@@ -190,11 +188,7 @@ def test_an_evacuation_brings_the_interfaces_that_the_server_has(
     cloud: World, uuid: str, blue: Network, kind: OperationKind, late: bool
 ) -> None:
     """Its host died while it should attach or detach one: nobody knows whether the guest there has it."""
-    cloud.start_conductor()
-    ended(cloud, attach(cloud, uuid, blue))
-    at_work(cloud)
-    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
-    waits(cloud)
+    operation = begun(cloud, uuid, blue, kind)
     if late:
         cloud.api.write(expire, operation.uuid)
         assert wait_until(lambda: cloud.row(uuid).task_number == operation.number + 3, PATIENCE)
@@ -211,11 +205,7 @@ def test_an_evacuation_brings_the_interfaces_that_the_server_has(
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
 def test_an_evacuation_that_is_given_up_mends_the_guest(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
-    cloud.start_conductor()
-    ended(cloud, attach(cloud, uuid, blue))
-    at_work(cloud)
-    operation = attach(cloud, uuid, blue) if kind is ATTACH else detach(cloud, uuid)
-    waits(cloud)
+    operation = begun(cloud, uuid, blue, kind)
     kill_agent(cloud, "a1")
     call_dead(cloud, "a1")
     evacuation = cloud.operate(uuid, OperationKind.EVACUATE, deadline=1.0)
