@@ -219,6 +219,8 @@ def refuse(method: str, path: str, version: Version) -> None:
         raise errors.NotOffered(
             "Security groups cannot be changed: nothing enforces their rules here, so 'default' allows everything."
         )
+    if path.startswith("/network/v2.0/quotas"):  # 'openstack quota delete' also deletes those of a network service
+        raise errors.NotFound("Networks have no quotas here.")
     if path.startswith("/network/") and method not in ("GET", "HEAD", "OPTIONS"):
         raise errors.NotOffered("Networks are read-only here: operators make them with 'superconductor network create'.")
     _refuse(f"{method} {path[:200]}", ROUTES.get((method, template(path.removeprefix("/v2.1")) or "")), version)

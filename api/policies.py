@@ -261,7 +261,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(
         SECURITY_GROUP_LIST,
         READER,
-        "List the security groups of a server: 'default', if it has an interface.",
+        "List the security groups that could be removed from a server; there are none.",
         "GET /servers/{server_id}/os-security-groups",
     ),
     _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),

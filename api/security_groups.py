@@ -13,7 +13,6 @@ DEFAULT = "default"
 _GROUP_OF = uuid.UUID("0b0f4a52-5d0c-4c0e-8d5e-7a1f1c3b9d27")
 """Makes the ID of a group from its project, and those of its rules from the group's."""
 
-_EVERYWHERE = {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}
 _DESCRIPTION = "Allows everything: nothing here filters what reaches a server"
 
 
@@ -66,27 +65,4 @@ def group(project_id: str) -> Document:
         "shared": False,
         "is_default": True,
         "tags": [],
-    }
-
-
-def of_server(project_id: str) -> Document:
-    """The group as ``GET /servers/{id}/os-security-groups`` has it, which lists rules for incoming traffic only."""
-    return {
-        "id": id_of(project_id),
-        "name": DEFAULT,
-        "description": _DESCRIPTION,
-        "tenant_id": project_id,
-        "rules": [
-            {
-                "id": rule["id"],
-                "parent_group_id": rule["security_group_id"],
-                "ip_protocol": None,
-                "from_port": None,
-                "to_port": None,
-                "group": {},
-                "ip_range": {"cidr": _EVERYWHERE[rule["ethertype"]]},
-            }
-            for rule in rules(project_id)
-            if rule["direction"] == "ingress"
-        ],
     }

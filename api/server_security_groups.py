@@ -15,15 +15,17 @@ from objects.instance import Server
 
 
 class ServerSecurityGroups:
-    """The groups of a server. They belong to its interfaces, so a server without interfaces has none."""
+    """The groups of a server. They belong to its interfaces, so a server without interfaces has none.
+
+    The list has those that could be removed, so it is empty: Ansible asks to remove each of them that its playbook does not name.
+    """
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        server = self._finder.server(server_id, calls.of(req))
-        found = [security_groups.of_server(server.project_id)] if self._finder.ports(server) else []
-        answer(resp, {"security_groups": found})
+        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
+        answer(resp, {"security_groups": []})
 
     def actions(self) -> tuple[ServerAction, ...]:
         return (

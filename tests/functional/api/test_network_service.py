@@ -93,6 +93,8 @@ def test_what_is_not_here_is_empty_or_said_in_one_line(front: Front, blue: Netwo
         answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT | NEWEST, json={})
         assert answer.status_code == 501, path
         assert "superconductor network create" in answer.json["notImplemented"]["message"]
+    quotas = front.client.simulate_delete("/network/v2.0/quotas/p1", headers=TENANT | NEWEST)
+    assert quotas.status_code == 404, "as for quotas that are not set: 'openstack quota delete' deletes these too"
 
 
 def test_the_version_is_found_without_a_token(front: Front) -> None:
