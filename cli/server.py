@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -251,7 +251,7 @@ class ServerDelete(HttpCommand):
                 self.warn(str(refusal))
         if parsed_args.wait:
             for uuid in deleted:
-                _wait_gone(client, uuid)
+                wait_for_end(f"The delete of server {uuid}", partial(_is_gone, client, uuid))
 
 
 class ServerCreate(ServerBoot):
@@ -327,18 +327,22 @@ def _of_reservation(client: ApiClient, reservation: str) -> list[dict[str, Any]]
     return sorted(found, key=lambda server: int(server.get("OS-EXT-SRV-ATTR:launch_index", 0)))
 
 
-def _wait_gone(client: ApiClient, uuid: str) -> None:
+def wait_for_end(what: str, is_over: Callable[[], bool]) -> None:
+    """Ask until it is over. Raises SuperconductorError after ``WAIT_TIMEOUT_S`` seconds: what was accepted continues."""
     end = time.monotonic() + WAIT_TIMEOUT_S
-    while time.monotonic() < end:
-        try:
-            if client.get(f"servers/{uuid}")["server"]["status"] == "SOFT_DELETED":
-                return
-        except errors.NotFound:
-            return
+    while not is_over():
+        if time.monotonic() > end:
+            raise errors.SuperconductorError(
+                f"{what} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor server event list'."
+            )
         time.sleep(POLL_INTERVAL_S)
-    raise errors.SuperconductorError(
-        f"Server {uuid} is still there after {WAIT_TIMEOUT_S / 60:.0f} minutes; the delete continues: wait for it again"
-    )
+
+
+def _is_gone(client: ApiClient, uuid: str) -> bool:
+    try:
+        return bool(client.get(f"servers/{uuid}")["server"]["status"] == "SOFT_DELETED")
+    except errors.NotFound:
+        return True
 
 
 def _row(server: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from cli.http import ApiClient, HttpCommand
-from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S
+from cli.server import wait_for_end
 from objects import errors
 
 
@@ -23,11 +22,12 @@ class _InterfaceChange(HttpCommand):
         if not parsed_args.wait:
             return
         newest = client.get(f"servers/{uuid}/os-instance-actions")["instanceActions"][0]
-        path, end = f"servers/{uuid}/os-instance-actions/{newest['request_id']}", time.monotonic() + WAIT_TIMEOUT_S
+        path = f"servers/{uuid}/os-instance-actions/{newest['request_id']}"
+        wait_for_end(
+            f"The change of the interfaces of server {uuid}",
+            lambda: client.get(path)["instanceAction"]["events"][0]["finish_time"] is not None,
+        )
         action = client.get(path)["instanceAction"]
-        while action["events"][0]["finish_time"] is None and time.monotonic() < end:
-            time.sleep(POLL_INTERVAL_S)
-            action = client.get(path)["instanceAction"]
         if action["message"]:
             self.status = 1
             self.warn(f"{parsed_args.server} ({uuid}): {action['message']}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cli.http import ApiClient, HttpCommand
 from cli.references import flavor_named, image_id
-from cli.server import POLL_INTERVAL_S, WAIT_TIMEOUT_S, encoded
+from cli.server import encoded, wait_for_end
 from objects import errors
 
 REFUSALS = (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid)
@@ -55,16 +55,15 @@ class ActionCommand(HttpCommand):
         """What the API answers about one server."""
 
     def _wait(self, client: ApiClient, uuid: str) -> None:
-        end = time.monotonic() + WAIT_TIMEOUT_S
-        while time.monotonic() < end:
-            server = client.get(f"servers/{uuid}")["server"]
-            if server["OS-EXT-STS:task_state"] is None:
-                break
-            time.sleep(POLL_INTERVAL_S)
+        wait_for_end(f"What was asked of server {uuid}", partial(_is_idle, client, uuid))
         failure = _failure(client, uuid)
         if failure:
             self.status = 1
-            self.warn(f"{server['name']} ({uuid}): {failure}")
+            self.warn(f"{client.get(f'servers/{uuid}')['server']['name']} ({uuid}): {failure}")
+
+
+def _is_idle(client: ApiClient, uuid: str) -> bool:
+    return client.get(f"servers/{uuid}")["server"]["OS-EXT-STS:task_state"] is None
 
 
 def _failure(client: ApiClient, uuid: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
+from cli import server
 from db.api import flavors, operations
 from db.api.tables import instance_mappings
 from db.api.tables import operations as table
@@ -147,3 +148,12 @@ def test_interfaces(typist: Typist) -> None:
         assert typist.asks(f"remove port web {reference}").kind is OperationKind.DETACH_INTERFACE
     assert f"({port.mac})" in typist.refused("remove port web 10.0.0.10")
     assert "already in use" in typist.refused(f"add network web {blue.uuid} --fixed-ip 10.0.0.9")
+
+
+@pytest.mark.parametrize("line", ["stop web", "add network web {network}"])
+def test_a_wait_that_ends_before_the_action_is_no_success(typist: Typist, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No conductor runs here, so nothing that is accepted ends."""
+    monkeypatch.setattr(server, "WAIT_TIMEOUT_S", 0.0)
+    blue = make_network(typist.front.database, "10.0.0.0/28", name="blue")
+    said = typist.operator(f"server {line.format(network=blue.uuid)} --wait")
+    assert (said.status, "is not over after" in said.err) == (1, True)
