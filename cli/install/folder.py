@@ -1,4 +1,4 @@
-"""The files that install a deployment on machines and in clusters: systemd units, an image definition, a Helm chart."""
+"""The files that install a deployment on machines and in clusters: systemd units, packages, an image definition, a Helm chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ VALUES = """\
 
 
 class InstallFolder:
-    """``systemd``, ``image`` and ``chart``, which hold nothing secret, and private values for the API level and each cell."""
+    """The files of a deployment.
+
+    ``systemd``, ``debian``, ``image`` and ``chart`` hold nothing secret. The API level and each cell have a file of private values.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +46,6 @@ class InstallFolder:
             "STOP": str(units.STOP_TIMEOUT_S + 5),  # as long again as its pods wait before they begin to stop
         }
         _copy(resources.files("cli.install") / "files", self.path, words)
-        (self.path / "image" / "build").chmod(0o755)
 
     def write_api_values(self, configuration: str) -> None:
         self._write_values("api", "the API level", secrets={"api": configuration})
@@ -78,3 +80,5 @@ def _copy(source: Traversable, target: Path, words: Mapping[str, str]) -> None:
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
+    if text.startswith("#!"):
+        file.chmod(0o755)

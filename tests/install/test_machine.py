@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,28 @@ from tests.support.guide import Block
 from tests.support.install_site import Image, InstallSite
 from tests.support.machine import Machine
 
+FORMS = ("from-wheel", "from-package")
+"""What the page offers: the wheel with the units, or a Debian package of both."""
 PROCESSES = ("api", "scheduler", "conductor", "conductor@cell1", "compute")
 
 
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def place(image: Image, site: InstallSite) -> Iterator[Machine]:
-    """It has the image's root file system, in which the wheel is installed already, and no user of ours."""
+def place(form: str, image: Image, site: InstallSite) -> Iterator[Machine]:
+    """It has the image's root file system, and no user of ours. With ``from-wheel`` the wheel is installed in it already."""
     folder = Path(tempfile.mkdtemp(prefix="sc-machine-"))
     try:
         root = folder / "root"
         image.unpack(root)
         machine.add_systemd(root)
         shutil.copytree(site.cloud, root / "root" / "cloud")
+        if form == "from-package":
+            shutil.rmtree(root / "opt" / "superconductor")
+            build_package(site.install / "debian" / "build", image.wheel, root / "root")
         with machine.booted(root, folder) as booted:
             assert booted.run("userdel --remove superconductor").returncode == 0
             yield booted
@@ -35,8 +46,10 @@ def place(image: Image, site: InstallSite) -> Iterator[Machine]:
 
 
 @pytest.mark.timeout(2400)
-def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_time(place: Machine, site: InstallSite) -> None:
-    *blocks, last = [block for block in guide.blocks(site.page) if block.info == "machine"]
+def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_time(
+    place: Machine, form: str, site: InstallSite
+) -> None:
+    *blocks, last = [block for block in guide.blocks(site.page) if block.info in ("machine", f"machine {form}")]
     for block in blocks:
         follow(place, block)
     reloaded = "journalctl --unit superconductor-api | grep 'superconductor-api has reloaded its configuration'"
@@ -54,6 +67,23 @@ def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_
     for name in PROCESSES:
         told = place.run(f"systemctl show -p Result -p ExecMainStatus superconductor-{name}").stdout
         assert sorted(told.split()) == ["ExecMainStatus=0", "Result=success"], f"{name}: it was not killed"
+    if form == "from-package":
+        removed_package_stops_services_and_keeps_what_is_the_operators(place)
+
+
+def removed_package_stops_services_and_keeps_what_is_the_operators(place: Machine) -> None:
+    assert place.run("systemctl start superconductor-compute").returncode == 0, journal(place)
+    told = place.run("apt-get purge -qq --yes superconductor")
+    assert told.returncode == 0, told.stdout
+    assert place.run("systemctl is-active superconductor-compute").stdout.strip() == "inactive"
+    assert place.run("ls /opt/superconductor /usr/bin/superconductor").returncode != 0
+    assert place.run("ls /etc/superconductor/compute.conf /var/lib/superconductor/hosts").returncode == 0
+
+
+def build_package(script: Path, wheel: Path, folder: Path) -> None:
+    """By the script that the command has written."""
+    done = subprocess.run([script, wheel, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def follow(place: Machine, block: Block) -> None:

@@ -70,6 +70,16 @@ def test_processes_find_their_state_where_units_and_images_have_it(folder: Quick
     assert not (folder.path / "db").exists()
 
 
+def test_scripts_can_be_run_and_are_shell(install: InstallFolder) -> None:
+    scripts = {file for file in install.path.rglob("*") if file.is_file() and file.read_text().startswith("#!")}
+    assert {str(file.relative_to(install.path)) for file in scripts} == {
+        *("debian/build", "debian/postinst", "debian/postrm", "debian/prerm", "image/build")
+    }
+    for script in scripts:
+        assert script.stat().st_mode & 0o777 == 0o755
+        assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("unit", units.UNITS, ids=lambda unit: unit.name)
 def test_a_service_reads_secrets_as_credentials_and_has_time_to_stop(unit: units.Unit) -> None:
     found = service(unit.text())

@@ -80,17 +80,16 @@ def install_site(folder: Path) -> Iterator[InstallSite]:
 
 
 class Image:
-    """The image of this checkout, in a store of its own."""
+    """The image of this checkout, in a store of its own. ``wheel``: what is installed in it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.wheel = wheels.build(folder / "dist")
         storage = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "overlay"]
         self._buildah = storage
         self.podman = ["podman", "--cgroup-manager", "cgroupfs", "--runtime", "runc", *storage]
 
     def build(self, script: Path) -> None:
         """By the script that the command has written."""
-        wheel = wheels.build(self._folder / "dist")
         environment = {
             **os.environ,
             "PYTHON": sys.executable,
@@ -98,7 +97,7 @@ class Image:
             "BUILDAH_OPTIONS": "--isolation chroot",
         }
         done = subprocess.run(
-            [script, wheel, TAG], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            [script, self.wheel, TAG], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         assert done.returncode == 0, done.stdout[-4000:]
         assert done.stdout.splitlines()[-1] == TAG
