@@ -1,6 +1,6 @@
 """Log one line for each step of a server, in the same form everywhere, so that its uuid or request ID finds its whole history.
 
-    2026-01-31 12:00:00.000 4711 INFO conductor.build [req-...] [instance: 9f0c...] staged cell=cell1 host=h7 attempt=1
+    2026-01-31 12:00:00.000 4711 INFO conductor.stage [req-...] [instance: 9f0c...] staged cell=cell1 host=h7 attempt=1
 
 With ``use_json`` the fields are keys of ``extra``. No line is made while INFO is disabled.
 """

@@ -193,14 +193,15 @@ class Drive:
 
     def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
         """Ask the scheduler; [] for each request that is lost."""
-        answers = self._builder._select(self.batch, excluded_cells)
+        destinations = self._builder.destinations
+        answers = destinations.select(self.batch, excluded_cells)
         assert answers is not None
-        self.placed = self._builder._map_to_cells(self.batch, self._builder._spare(self.batch, answers, excluded_cells))
+        self.placed = destinations.map_to_cells(self.batch, destinations.spare(self.batch, answers, excluded_cells))
         return answers
 
     def stage(self) -> list[str]:
         """The uuids that are staged now."""
-        waves = list(self._builder._stage(self.placed))
+        waves = list(self._builder.stager.stage(self.placed, {}))
         assert not any(unreachable for _, unreachable in waves)
         return [placed.request.instance_uuid for staged, _ in waves for placed in staged]
 
@@ -236,7 +237,7 @@ class Drive:
 
     def finish(self) -> None:
         """What the conductor's own code does once its rows are staged, or it believes so."""
-        self._builder._hand_over(self.placed)
+        self._builder.hand_over.decide(self.placed)
 
     def bury(self, reason: str = "No valid host was found.") -> None:
         self.conductor.undertaker.bury(self.spec, dict.fromkeys(self.batch.requests, reason))

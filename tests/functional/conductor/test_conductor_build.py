@@ -209,7 +209,7 @@ class TestTogether:
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("conductor.build.LARGE_BATCH_SIZE", 4)
-        monkeypatch.setattr("conductor.build.CALL_SIZE", 10)
+        monkeypatch.setattr("conductor.destinations.CALL_SIZE", 10)
         specs = [cloud.accept(5) for _ in range(5)]
         asked: list[str] = []
         conductor.bus.observer = lambda topic, method, kind: asked.append(method)
@@ -292,14 +292,14 @@ class TestTogether:
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         good, bad = cloud.accept(2), cloud.accept()
-        real = conductor.builder._spare
+        real = conductor.builder.destinations.spare
 
         def spare(batch: leases.LeasedBatch, *arguments: Any) -> Any:
             if batch.batch_id == bad.batch_id:
                 raise LookupError("a fault of the program")
             return real(batch, *arguments)
 
-        monkeypatch.setattr(conductor.builder, "_spare", spare)
+        monkeypatch.setattr(conductor.builder.destinations, "spare", spare)
         conductor.build(bad, good)
         assert {row.state for row in rows(cloud, good)} == {State.STAGED}
         assert set(cloud.requests()) == set(cloud.uuids(bad))

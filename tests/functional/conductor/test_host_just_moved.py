@@ -22,7 +22,7 @@ def stale(cloud: World) -> tuple[Conductor, dict[str, str]]:
     made = cloud.conductor("stale")
     settings = msgspec.structs.replace(REGISTRY, poll_interval=30.0)
     made.registry = CellRegistry(made.database, settings, open_database=made._open_database, open_bus=made._open_bus)
-    made.builder._registry = made.registry
+    made.builder.destinations._registry = made.registry
     made.registry.refresh()
     return made, {cell.name: cell.uuid for cell in made.registry.cells()}
 
@@ -40,7 +40,7 @@ def test_a_host_that_moved_is_looked_for_again(tmp_path: Path, on: str) -> None:
         cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])
         spec = cloud.accept()
         [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
-        [placed] = made.builder._map_to_cells(batch, chosen(batch, "a1", cells["cell2"]))
+        [placed] = made.builder.destinations.map_to_cells(batch, chosen(batch, "a1", cells["cell2"]))
         assert isinstance(placed, Placed)
         assert placed.cell.name == "cell2"
 
@@ -53,7 +53,7 @@ def test_a_selection_in_the_old_cell_is_asked_for_again(tmp_path: Path, on: str)
         made.registry.refresh()
         spec = cloud.accept()
         [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
-        assert made.builder._map_to_cells(batch, chosen(batch, "a1", cells["cell1"])) == []
+        assert made.builder.destinations.map_to_cells(batch, chosen(batch, "a1", cells["cell1"])) == []
         [uuid] = cloud.uuids(spec)
         assert cloud.mapped(uuid).cell_uuid is None, "nobody has buried it"
         assert uuid in cloud.requests()
@@ -66,6 +66,6 @@ def test_a_host_that_is_mapped_nowhere_is_refused(tmp_path: Path, on: str) -> No
         assert cloud.api.read(host_mappings.list_all)
         spec = cloud.accept()
         [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
-        assert made.builder._map_to_cells(batch, chosen(batch, "nowhere", cells["cell1"])) == []
+        assert made.builder.destinations.map_to_cells(batch, chosen(batch, "nowhere", cells["cell1"])) == []
         [uuid] = cloud.uuids(spec)
         assert cloud.mapped(uuid).cell_uuid == CELL0_UUID

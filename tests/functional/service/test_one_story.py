@@ -19,8 +19,8 @@ HOSTS = [host("bad", memory_mb=65536, failure_rate=1.0), host("good", memory_mb=
 STORY = (
     ("conductor.build", "leased", None),
     ("scheduler.manager", "selected", "bad"),
-    ("conductor.build", "staged", "bad"),
-    ("conductor.build", "handed over", "bad"),
+    ("conductor.stage", "staged", "bad"),
+    ("conductor.hand_over", "handed over", "bad"),
     ("conductor.orders", "ordered", "bad"),
     ("compute.agent", "order taken", "bad"),
     ("conductor.cell_conductor", "accept", "bad"),

@@ -1,0 +1,34 @@
+"""The secrets of a batch on their way from the API database to a cell."""
+
+from __future__ import annotations
+
+from db.api import leases
+from objects import errors
+from objects.spec import BootSecrets
+from service.vault import OPTION, Vault
+
+
+class BatchSecrets:
+    """Decrypts and encrypts secrets, and stores none of them."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
+        """The secrets of a leased batch; None if it has none.
+
+        Raises errors.NotFound if they are no longer stored, errors.Misconfigured if no key opens them.
+        """
+        if not batch.spec.has_secrets:
+            return None
+        if not self._vault.sealing:
+            raise errors.Misconfigured(
+                f"{OPTION}: no master key; it is needed to decrypt the secrets of a request and encrypt them for a cell."
+            )
+        if batch.sealed is None:
+            raise errors.NotFound("its user data and password are no longer stored")
+        return self._vault.open(batch.batch_id, batch.sealed)
+
+    def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
+        """The secrets encrypted for that cell; None for None."""
+        return self._vault.seal(cell_uuid, batch_id, content) if content is not None else None

@@ -1,0 +1,167 @@
+"""Where leased batches are to be built: the scheduler's answer for each request, and the cell of each host."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from cells.registry import CellRegistry
+from conductor.placed import Placed, asked, context_of
+from conductor.unbuilt import Unbuilt
+from db.api import leases, operations
+from db.sql.engine import ApiDatabase
+from objects import errors
+from objects.selection import Selection
+from objects.spec import RequestSpec
+from rpc.errors import RemoteFault
+from rpc.scheduler import SchedulerClient
+from service import metrics
+
+LOG = logging.getLogger(__name__)
+
+CALL_SIZE = 200
+"""Servers of a group that one call asks the scheduler about, unless a batch has more. A call that takes too long is repeated, so
+calls do not grow with the group.
+"""
+
+
+class Destinations:
+    """Asks the scheduler, and maps its hosts to cells. Requests that get no host are buried or left to a later try."""
+
+    def __init__(self, database: ApiDatabase, registry: CellRegistry, scheduler: SchedulerClient, unbuilt: Unbuilt) -> None:
+        self._database = database
+        self._registry = registry
+        self._scheduler = scheduler
+        self._unbuilt = unbuilt
+
+    def find(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[Placed]:
+        """Those of the requests that have a host in a cell. None of ``excluded_cells``, by UUID, is asked for."""
+        placed: list[Placed] = []
+        for batch, answers in zip(batches, self._select_all(batches, excluded_cells), strict=True):
+            if answers is not None:
+                placed += self.map_to_cells(batch, self.spare(batch, answers, excluded_cells))
+        return placed
+
+    @metrics.stage("plan")
+    def _select_all(
+        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
+    ) -> Sequence[list[list[Selection]] | None]:
+        """The scheduler's answers by batch, each in request order; None for a batch that cannot continue now."""
+        return [answer for some in in_groups(batches, CALL_SIZE) for answer in self._select_together(some, excluded_cells)]
+
+    def _select_together(
+        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
+    ) -> Sequence[list[list[Selection]] | None]:
+        """The same, with one call."""
+        if len(batches) < 2:
+            return [self.select(batch, excluded_cells) for batch in batches]
+        specs = [self._asked(batch, excluded_cells) for batch in batches]
+        try:
+            choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
+        except (errors.Unsupported, RemoteFault) as error:  # an older scheduler, or one batch fails all
+            LOG.info("%d batches are scheduled one by one: %s", len(batches), error)
+            return [self.select(batch, excluded_cells) for batch in batches]
+        except errors.SuperconductorError as error:
+            for batch in batches:
+                self._unbuilt.leave(batch, str(error))
+            return [None] * len(batches)
+        pairs = zip(batches, choices, strict=True)
+        return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
+
+    def select(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
+        """The scheduler's answer for one batch, in request order; None if the batch cannot continue now."""
+        spec = self._asked(batch, excluded_cells)
+        ask = partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
+        return self._answered(batch, excluded_cells, ask)
+
+    def _asked(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
+        """The request spec to send to the scheduler. A build that left its cell must not go back there."""
+        if batch.requests[0].server_uuid is None or batch.spec.move is not None:
+            return asked(batch, excluded_cells)
+        sources = self._database.read(operations.cells_left, [request.instance_uuid for request in batch.requests])
+        return asked(batch, (*excluded_cells, *(cell for cell in sources if cell not in excluded_cells)))
+
+    def _answered(
+        self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
+    ) -> list[list[Selection]] | None:
+        """What ``answer`` returns; None if the batch cannot continue now."""
+        try:
+            return answer()
+        except errors.NoValidHost as refusal:
+            if excluded_cells:  # an unreachable cell may have room: wait for it, up to the deadline
+                self._unbuilt.leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
+            else:
+                self._unbuilt.bury(batch, dict.fromkeys(batch.requests, str(refusal)))
+        except errors.SuperconductorError as error:  # no answer in time, or a request to retry
+            self._unbuilt.leave(batch, str(error))
+        return None
+
+    def spare(
+        self, batch: leases.LeasedBatch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
+    ) -> list[tuple[leases.LeasedRequest, Sequence[Selection]]]:
+        """The requests that got selections, with these. If the batch may be smaller (``min_count``), the others are buried."""
+        pairs = list(zip(batch.requests, answers, strict=True))
+        found = [(request, selections) for request, selections in pairs if selections]
+        without = tuple(request for request, selections in pairs if not selections)
+        if without and batch.spec.min_count is None:
+            LOG.info("batch %s: claims of %d servers were refused, because they are no longer ours", batch.batch_id, len(without))
+        elif without and excluded_cells:  # as in select
+            rest = msgspec.structs.replace(batch, requests=without)
+            self._unbuilt.leave(rest, f"{len(without)} servers fit on no host outside {len(excluded_cells)} unreachable cells")
+        elif without:  # a request that is gone is not buried: its fence is old
+            why = (
+                f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit on no host."
+            )
+            self._unbuilt.bury(batch, dict.fromkeys(without, why))
+        return found
+
+    def map_to_cells(
+        self, batch: leases.LeasedBatch, answers: Iterable[tuple[leases.LeasedRequest, Sequence[Selection]]]
+    ) -> list[Placed]:
+        """Find each host's cell by its host mapping.
+
+        If the Selection names another cell, the mappings are read again, as the host may just have moved. If they still differ,
+        only that instance waits for a new Selection. Instances whose host has no mapping are buried.
+        """
+        placed: list[Placed] = []
+        moving: list[leases.LeasedRequest] = []
+        fresh = False
+        unmapped: dict[leases.LeasedRequest, str] = {}
+        for request, (selection, *alternates) in answers:
+            try:
+                cell = self._registry.of_host(selection.host)
+                if cell.uuid != selection.cell_uuid and not fresh:
+                    self._registry.refresh()
+                    fresh = True
+                    cell = self._registry.of_host(selection.host)
+            except (errors.HostNotMapped, errors.NotFound) as error:
+                LOG.error("instance %s: %s; map the host with 'superconductor host discover'", request.instance_uuid, error)
+                unmapped[request] = "No valid host was found. The chosen host is not mapped to a cell."
+            else:
+                if cell.uuid != selection.cell_uuid:
+                    moving.append(request)
+                    continue
+                placed.append(Placed(batch=batch, request=request, selection=selection, alternates=tuple(alternates), cell=cell))
+        if moving:
+            rest = msgspec.structs.replace(batch, requests=tuple(moving))
+            self._unbuilt.leave(rest, f"the hosts of {len(moving)} servers have been mapped to another cell since they were chosen")
+        if unmapped:
+            self._unbuilt.bury(batch, unmapped)
+        return placed
+
+
+def in_groups(batches: Sequence[leases.LeasedBatch], most: int) -> list[list[leases.LeasedBatch]]:
+    """The batches in their order, in groups of ``most`` servers at most or of one batch."""
+    groups: list[list[leases.LeasedBatch]] = []
+    room = 0
+    for batch in batches:
+        size = len(batch.requests)
+        if not groups or size > room:
+            groups.append([])
+            room = max(size, most)
+        groups[-1].append(batch)
+        room -= size
+    return groups

@@ -1,0 +1,91 @@
+"""Decide the cells of staged instances, finally and in one transaction, and send the orders to their hosts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from conductor.lease_renewer import LeaseRenewer
+from conductor.orders import send_orders
+from conductor.placed import Placed, by_batch, by_cell
+from conductor.unbuilt import Unbuilt
+from db.api import builds, operation_steps
+from db.sql.engine import ApiDatabase
+from service import metrics
+from service.isolate import isolate
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+
+class CellHandOver:
+    """Hands staged instances over to their cells. From then on their cells' conductors drive them."""
+
+    def __init__(
+        self, database: ApiDatabase, unbuilt: Unbuilt, driving: LeaseRenewer, operate: Callable[[Collection[str]], None]
+    ) -> None:
+        """``operate``: called with operations whose twins are staged."""
+        self._database = database
+        self._unbuilt = unbuilt
+        self._driving = driving
+        self._operate = operate
+
+    def decide(self, staged: Sequence[Placed]) -> None:
+        """Decide the cell of each instance, finally and in one transaction. Then send the orders, one cast per host and batch."""
+        if twins := [p for p in staged if p.request.server_uuid is not None]:
+            self._hand_over_twins(twins)
+            staged = [p for p in staged if p not in twins]
+        if not staged:
+            return
+        with metrics.STAGE["hand_over"].time():
+            done = isolate(self._decided, staged)
+        won = {uuid for uuids in done.results for uuid in uuids}
+        self._unbuilt.set_aside({p.request: error for p, error in done.failed})
+        self._handed_over(staged, won)
+        for p in staged:
+            if p.request.instance_uuid not in won and all(p is not failed for failed, _ in done.failed):
+                LOG.info(
+                    "batch %s: %s was not handed over: a delete or another conductor came first",
+                    p.batch.batch_id,
+                    p.request.instance_uuid,
+                )
+
+    def _handed_over(self, staged: Sequence[Placed], won: Collection[str]) -> None:
+        """Send the orders of those that were won."""
+        self._unbuilt.succeeded(won)
+        mine = [p for p in staged if p.request.instance_uuid in won]
+        for p in mine:
+            step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
+        for cell, members in by_cell(mine).items():
+            send_orders(cell, [p.order for p in members])
+
+    def _hand_over_twins(self, staged: Sequence[Placed]) -> None:
+        """Hand over the twins whose sources are off. The others wait for that with their claims, leased and staged."""
+        fences = {p.request.instance_uuid: p.request.fence for p in staged}
+        now = self._database.now()
+        until = {
+            p.request.instance_uuid: self._unbuilt.end_of_wait(p.request, max(0.0, p.request.deadline - now), now) for p in staged
+        }
+        held = self._database.write(operation_steps.hold, fences, until, now)
+        ready = [p for p in staged if p.request.instance_uuid in held]
+        decided = isolate(lambda some: self._database.write(builds.hand_over_twins, _hand_overs(some), self._database.now()), ready)
+        self._unbuilt.set_aside({p.request: error for p, error in decided.failed})
+        won = {uuid for uuids in decided.results for uuid in uuids}
+        self._handed_over(ready, won)
+        self._driving.forget([twin for twin in held if twin not in won])
+        if waiting := [operation for twin, operation in held.items() if twin not in won]:
+            self._operate(waiting)
+
+    def _decided(self, staged: Sequence[Placed]) -> list[str]:
+        whole = [batch for batch, members in by_batch(staged).items() if _has_whole(members)]
+        return self._database.write(builds.hand_over, _hand_overs(staged), self._database.now(), whole)
+
+
+def _hand_overs(placed: Sequence[Placed]) -> list[builds.HandOver]:
+    return [p.hand_over for p in placed]
+
+
+def _has_whole(members: Sequence[Placed]) -> bool:
+    """Whether these are all servers of a batch that has secrets."""
+    spec = members[0].batch.spec
+    return spec.has_secrets and len(members) == spec.num_instances

@@ -1,0 +1,112 @@
+"""Write leased requests into the cells of their hosts as STAGED instances: one transaction per cell, all at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from cells.bulkhead import PendingCall
+from cells.cell import Cell
+from conductor.batch_secrets import BatchSecrets
+from conductor.placed import Placed, by_batch, by_cell
+from conductor.unbuilt import Unbuilt
+from conductor.whereabouts import CellLookup
+from db.cell import staging
+from db.sql.connection import CellTransaction
+from db.sql.engine import ApiDatabase, Database
+from objects import errors
+from objects.spec import BootSecrets
+from service import metrics
+from service.isolate import isolate
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+STAGE_WAIT_S = 0.5
+"""Seconds to wait for all cells to stage. Staged builds are then handed over without waiting for slower cells."""
+
+
+class Stager:
+    """Stages. A row that a cell refuses is set aside, and the others are written."""
+
+    def __init__(self, database: ApiDatabase, cell_lookup: CellLookup, secrets: BatchSecrets, unbuilt: Unbuilt) -> None:
+        self._database = database
+        self._cell_lookup = cell_lookup
+        self._batch_secrets = secrets
+        self._unbuilt = unbuilt
+
+    def stage(
+        self, placed: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]
+    ) -> Iterator[tuple[list[Placed], list[Placed]]]:
+        """Stage in one transaction per cell, all concurrently. ``secrets``: by batch ID.
+
+        Yields (staged, refused): once for all cells that answer within ``STAGE_WAIT_S``, then once for each slower cell.
+        Refused: the instances whose cell could not take them.
+        """
+        under_way = []
+        for cell, members in by_cell(placed).items():
+            under_way.append((cell, members, self._begin_stage(cell, members, secrets), time.monotonic()))
+        end = time.monotonic() + STAGE_WAIT_S
+        late = [each for each in under_way if not each[2].ends_within(end - time.monotonic())]
+        soon = [self._staged(*each, secrets) for each in under_way if each not in late]
+        yield [p for staged, _ in soon for p in staged], [p for _, refused in soon for p in refused]
+        for each in late:
+            yield self._staged(*each, secrets)
+
+    def _staged(
+        self,
+        cell: Cell,
+        members: list[Placed],
+        written: PendingCall[list[str]],
+        began: float,
+        secrets: Mapping[str, BootSecrets | None],
+    ) -> tuple[list[Placed], list[Placed]]:
+        """Wait for one cell's transaction; return (staged, refused)."""
+        try:
+            accepted = self._accepted(cell, members, written, secrets)
+        except errors.Transient as error:
+            cell.complaints("builds", logging.WARNING, "cell %s cannot take %d builds: %s", cell.name, len(members), error)
+            return [], members
+        finally:
+            metrics.STAGE["stage"].observe(time.monotonic() - began)
+        staged = [p for p in members if p.request.instance_uuid in accepted]
+        if len(staged) < len(members):
+            refused = [p.request.instance_uuid for p in members if p.request.instance_uuid not in accepted]
+            self._cell_lookup.adopt_refused(cell, refused)
+        for p in staged:
+            step(LOG, "staged", p.request.instance_uuid, p.batch.spec.request_id, cell=cell.name, host=p.selection.host)
+        return staged, []
+
+    def _accepted(
+        self, cell: Cell, members: list[Placed], written: PendingCall[list[str]], secrets: Mapping[str, BootSecrets | None]
+    ) -> set[str]:
+        """The UUIDs staged in the cell as requested. A row that the cell refuses is set aside, the others are written."""
+        try:
+            return set(written())
+        except errors.Transient:
+            raise
+        except Exception as error:  # noqa: BLE001 - one row causes it: halves are retried, a row that fails alone is set aside
+            if len(members) == 1:
+                self._unbuilt.set_aside({members[0].request: error})
+                return set()
+        done = isolate(lambda some: self._begin_stage(cell, some, secrets)(), members)
+        self._unbuilt.set_aside({p.request: error for p, error in done.failed})
+        return {uuid for uuids in done.results for uuid in uuids}
+
+    def _begin_stage(
+        self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]
+    ) -> PendingCall[list[str]]:
+        parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
+        return cell.begin_write(_stage, cell.database, parts, self._database.now())
+
+    def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.StagedPart:
+        batch = members[0].batch
+        sealed = self._batch_secrets.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
+        return staging.StagedPart(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
+
+
+def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:
+    """The transaction in a cell. Deadlines are converted to the clock of the cell's database: the remaining time stays the same."""
+    now = database.now()
+    return staging.stage_all(tx, [part.postponed(now - api_now) for part in parts], now)
