@@ -27,6 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ci import lock, side_environment, wheels
 from ci.commands import run as run_patiently
 
+# Stages start thousands of processes: without kept bytecode, each compiles all modules that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 

@@ -96,7 +96,8 @@ def test_what_the_broker_has_lost_is_sent_again_from_the_rows(tmp_path: Path, br
         for agents in cloud.agents.values():
             agents.stop()
             agents.services.clear()
-        uuids = [uuid for _ in range(4) for uuid in cloud.conductor("one").drive(cloud.accept(3), upto="ordered").uuids]
+        specs = [cloud.accept(3, timeout=20 * PATIENCE) for _ in range(4)]  # the broker's commands take seconds each
+        uuids = [uuid for spec in specs for uuid in cloud.conductor("one").drive(spec, upto="ordered").uuids]
         held = sum(lose(broker, place.vhost(cell)) for cell in cloud.cells)
         assert held >= 4
         assert not any(cloud.spawned(host) for host in cloud.homes)

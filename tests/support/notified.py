@@ -20,7 +20,7 @@ class Listener:
         self._heard: list[dict[str, Any]] = []
         self._transport = open_transport(url, NotificationTransport)
         self._server = om.get_notification_listener(self._transport, [om.Target(topic=topic)], [self])
-        self._server.start()
+        self._server.start(override_pool_size=1)  # with several threads, what comes first may be kept second
 
     def info(self, context: dict[str, Any], publisher: str, event: str, payload: Any, metadata: dict[str, Any]) -> None:
         message = {"event_type": event, "publisher_id": publisher, "payload": payload, "context": context}
