@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
 from collections import defaultdict
@@ -37,6 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "one_in(n): of its cases one in n runs, which, their names decide; TEST_MATRIX=all: all of them"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage less often, and none of the modules and tests: it took a quarter of the time of short tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header() -> str:
