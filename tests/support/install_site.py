@@ -62,7 +62,7 @@ class InstallSite:
         path = f"{guide.programs(self.folder)}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
         for block in guide.blocks(self.page):
-            if block.info != "machine":
+            if not block.info.startswith("machine"):
                 subprocess.run(["bash", "-e", "-c", block.text], cwd=self.folder, env=environment, check=True)
 
 
