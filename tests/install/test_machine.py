@@ -35,6 +35,7 @@ def place(form: str, image: Image, site: InstallSite) -> Iterator[Machine]:
         image.unpack(root)
         machine.add_systemd(root)
         shutil.copytree(site.cloud, root / "root" / "cloud")
+        shutil.copy(image.wheel, root / "root")
         if form == "from-package":
             shutil.rmtree(root / "opt" / "superconductor")
             build_package(site.install / "debian" / "build", image.wheel, root / "root")
