@@ -110,9 +110,18 @@ class ApiClient:
 
     def images(self, name: str | None = None) -> list[dict[str, Any]]:
         """The images in the store of the deployment, or those of one name. Raises NotFound if its API shows none."""
-        root = re.sub(r"/v2\.1(/[^/]*)?$", "", self._base)
-        found = self._ask("GET", with_query(f"{root}/image/v2/images", {} if name is None else {"name": name}))
+        found = self._ask("GET", with_query(f"{self._root}/image/v2/images", {} if name is None else {"name": name}))
         return [image for image in found["images"] if name in (None, image["name"])]
+
+    def networks(self) -> list[dict[str, Any]]:
+        """The networks that the project may use."""
+        networks: list[dict[str, Any]] = self._ask("GET", f"{self._root}/network/v2.0/networks")["networks"]
+        return networks
+
+    @property
+    def _root(self) -> str:
+        """Below which the other services of the deployment are."""
+        return re.sub(r"/v2\.1(/[^/]*)?$", "", self._base)
 
     def find_server(self, reference: str, **query: str | None) -> str:
         """The uuid of the server with this uuid or exactly this name. Raises NotFound, and Conflict where several have the name.

@@ -1,4 +1,4 @@
-"""Images and flavors as users name them. The API itself takes flavors by name; images only by id."""
+"""Images, networks and flavors as users name them. The API itself takes flavors by name; images and networks only by id."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def image_id(client: ApiClient, reference: str) -> str:
     if len(found) > 1:
         raise errors.Conflict(f"{len(found)} images are named {reference!r}: give an id, {' or '.join(sorted(found))}.")
     return found[0]
+
+
+def network_id(client: ApiClient, reference: str) -> str:
+    """The id of the network with this id or name, which is unique. Raises NotFound with those that there are."""
+    if UUID.fullmatch(reference):
+        return reference
+    ids = {str(network["name"]): str(network["id"]) for network in client.networks()}
+    if reference not in ids:
+        raise errors.NotFound(f"No network is named {reference!r}. Networks: {', '.join(sorted(ids)) or 'none'}.")
+    return ids[reference]
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from cli.base import at_least, duration, key_value, name
 from cli.console import console_on
 from cli.http import ApiClient, HttpCommand
 from cli.progress import WaitProgress
-from cli.references import flavor_named, image_id
+from cli.references import flavor_named, image_id, network_id
 from objects import errors
 
 POLL_INTERVAL_S = 0.5
@@ -101,8 +101,8 @@ class ServerBoot(HttpCommand, Lister):
             "--property", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="metadata; may be repeated"
         )
         parser.add_argument("--tag", action="append", default=[], help="tag; may be repeated")
-        networks = "uuid of a network, auto (the only one) or none (default); may be repeated"
-        parser.add_argument("--network", metavar="UUID", action="append", default=[], help=networks)
+        networks = "id or name of a network, auto (the only one) or none (default); may be repeated"
+        parser.add_argument("--network", metavar="NETWORK", action="append", default=[], help=networks)
         parser.add_argument("--description", help="a description")
         parser.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guest gets as user data")
         parser.add_argument("--key-name", help="key pair of yours whose public key the guest gets")
@@ -117,7 +117,7 @@ class ServerBoot(HttpCommand, Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
         client = self.client(parsed_args)
         body = _boot_body(parsed_args)
-        body["server"]["imageRef"] = image_id(client, parsed_args.image)
+        body["server"] |= {"imageRef": image_id(client, parsed_args.image), "networks": _networks(client, parsed_args.network)}
         if parsed_args.dry_run:
             return self._dry_run(client, body, parsed_args)
         if parsed_args.hold:
@@ -157,19 +157,23 @@ class ServerBoot(HttpCommand, Lister):
         return hold.servers_of(held)
 
     def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
-        """Look again and again until nothing is under way, and pause for twice as long as a look takes."""
+        """Look again and again until nothing is under way. Returns the servers as they are then."""
         progress = WaitProgress(self.app.stderr, len(servers), quiet=self.quiet)
-        end, took = time.monotonic() + WAIT_TIMEOUT_S, 0.0
+        latest = servers
+
+        def are_built() -> bool:
+            nonlocal latest
+            latest = _of_reservation(client, reservation)
+            progress.show(server["status"] for server in latest)
+            return not _under_way(latest, whole=whole)
+
         try:
-            while _under_way(servers, whole=whole) and time.monotonic() < end:
-                time.sleep(max(POLL_INTERVAL_S, 2 * took))
-                began = time.monotonic()
-                servers = _of_reservation(client, reservation)
-                took = time.monotonic() - began
-                progress.show(server["status"] for server in servers)
+            in_time = ends_in_time(are_built)
         finally:
             progress.end()
-        return servers
+        if not in_time:
+            self.warn(_late("The boot"))
+        return latest
 
 
 class ServerList(HttpCommand, Lister):
@@ -271,11 +275,10 @@ def _cell(field: str, value: Any) -> Any:
 
 
 def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
+    """The body of the request, without image and networks."""
     server: dict[str, Any] = {
         "name": asked.name,
         "flavorRef": asked.flavor,
-        "imageRef": asked.image,
-        "networks": _networks(asked.network),
         "min_count": asked.min or 1,
         "max_count": asked.max or asked.min or 1,
         "return_reservation_id": True,
@@ -300,11 +303,11 @@ def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
     return {"server": server, "os:scheduler_hints": hints}
 
 
-def _networks(asked: Sequence[str]) -> str | list[dict[str, str]]:
+def _networks(client: ApiClient, asked: Sequence[str]) -> str | list[dict[str, str]]:
     words = [each for each in asked if each in ("auto", "none")]
     if words and len(asked) > 1:
         raise errors.Invalid(f"--network: {words[0]} goes with no other network")
-    return words[0] if words else [{"uuid": each} for each in asked] or "none"
+    return words[0] if words else [{"uuid": network_id(client, each)} for each in asked] or "none"
 
 
 def _under_way(servers: Sequence[dict[str, Any]], *, whole: bool) -> bool:
@@ -329,13 +332,22 @@ def _of_reservation(client: ApiClient, reservation: str) -> list[dict[str, Any]]
 
 def wait_for_end(what: str, is_over: Callable[[], bool]) -> None:
     """Ask until it is over. Raises SuperconductorError after ``WAIT_TIMEOUT_S`` seconds: what was accepted continues."""
+    if not ends_in_time(is_over):
+        raise errors.SuperconductorError(_late(what))
+
+
+def ends_in_time(is_over: Callable[[], bool]) -> bool:
+    """Ask until it is over, and pause for twice as long as an answer takes. False after ``WAIT_TIMEOUT_S`` seconds."""
     end = time.monotonic() + WAIT_TIMEOUT_S
-    while not is_over():
-        if time.monotonic() > end:
-            raise errors.SuperconductorError(
-                f"{what} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor server event list'."
-            )
-        time.sleep(POLL_INTERVAL_S)
+    while (began := time.monotonic()) <= end:
+        if is_over():
+            return True
+        time.sleep(max(POLL_INTERVAL_S, 2 * (time.monotonic() - began)))
+    return is_over()
+
+
+def _late(what: str) -> str:
+    return f"{what} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor server event list'."
 
 
 def _is_gone(client: ApiClient, uuid: str) -> bool:

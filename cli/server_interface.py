@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from cli.http import ApiClient, HttpCommand
+from cli.references import network_id
 from cli.server import wait_for_end
 from objects import errors
 
@@ -40,19 +41,19 @@ class ServerAddNetwork(_InterfaceChange):
 
     Examples:
       superconductor server add network web-1 auto --wait
-      superconductor server add network web-1 5a2f5a3e-6c1c-4c6a-9c52-1f2f0b9a7a11 --fixed-ip 10.0.0.9 --tag backend
+      superconductor server add network web-1 backend --fixed-ip 10.0.0.9 --tag backend
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("network", metavar="UUID", help="uuid of a network, or auto (the only one)")
+        parser.add_argument("network", metavar="NETWORK", help="id or name of a network, or auto (the only one)")
         parser.add_argument("--fixed-ip", metavar="ADDRESS", help="the address to get (default: the one that is free for longest)")
         parser.add_argument("--tag", help="by which the config drive of a rebuilt or moved server names the interface")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         client = self.client(parsed_args)
         uuid = client.find_server(parsed_args.server)
-        asked: dict[str, Any] = {} if parsed_args.network == "auto" else {"net_id": parsed_args.network}
+        asked: dict[str, Any] = {} if parsed_args.network == "auto" else {"net_id": network_id(client, parsed_args.network)}
         if parsed_args.fixed_ip:
             asked["fixed_ips"] = [{"ip_address": parsed_args.fixed_ip}]
         if parsed_args.tag:

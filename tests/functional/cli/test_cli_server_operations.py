@@ -148,12 +148,14 @@ def test_interfaces(typist: Typist) -> None:
         assert typist.asks(f"remove port web {reference}").kind is OperationKind.DETACH_INTERFACE
     assert f"({port.mac})" in typist.refused("remove port web 10.0.0.10")
     assert "already in use" in typist.refused(f"add network web {blue.uuid} --fixed-ip 10.0.0.9")
+    assert typist.asks("add network web blue").kind is OperationKind.ATTACH_INTERFACE
+    assert "No network is named 'green'. Networks: blue." in typist.refused("add network web green")
 
 
-@pytest.mark.parametrize("line", ["stop web", "add network web {network}"])
+@pytest.mark.parametrize("line", ["stop web", "add network web blue", f"boot other --flavor 1 --image {IMAGE} --network blue"])
 def test_a_wait_that_ends_before_the_action_is_no_success(typist: Typist, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No conductor runs here, so nothing that is accepted ends."""
     monkeypatch.setattr(server, "WAIT_TIMEOUT_S", 0.0)
-    blue = make_network(typist.front.database, "10.0.0.0/28", name="blue")
-    said = typist.operator(f"server {line.format(network=blue.uuid)} --wait")
+    make_network(typist.front.database, "10.0.0.0/28", name="blue")
+    said = typist.operator(f"server {line} --wait")
     assert (said.status, "is not over after" in said.err) == (1, True)
