@@ -67,6 +67,8 @@ TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
 SECURITY_GROUPS = "os_compute_api:os-security-groups:"
+PROJECT_SECURITY_GROUPS = SECURITY_GROUPS + "get"
+SECURITY_GROUP_SHOW = SECURITY_GROUPS + "show"
 SECURITY_GROUP_LIST = SECURITY_GROUPS + "list"
 SECURITY_GROUP_ADD = SECURITY_GROUPS + "add"
 SECURITY_GROUP_REMOVE = SECURITY_GROUPS + "remove"
@@ -458,6 +460,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(EXTENSIONS, READER, "List and show extensions.", "GET /extensions", "GET /extensions/{alias}"),
     _of(NETWORK_LIST, READER, "List the networks that the project may use.", "GET /os-networks"),
     _of(NETWORK_SHOW, READER, "Show a network that the project may use.", "GET /os-networks/{network_id}"),
+    _of(PROJECT_SECURITY_GROUPS, READER, "List the project's only security group.", "GET /os-security-groups"),
+    _of(SECURITY_GROUP_SHOW, READER, "Show the project's only security group.", "GET /os-security-groups/{security_group_id}"),
     _of(TENANT_NETWORK_LIST, READER, "List the networks that the project may use, in short.", "GET /os-tenant-networks"),
     _of(TENANT_NETWORK_SHOW, READER, "Show a network that the project may use, in short.", "GET /os-tenant-networks/{network_id}"),
     _of(

@@ -56,6 +56,8 @@ PATHS = [
     "/v2.1/extensions/{}",
     "/v2.1/os-networks",
     "/v2.1/os-networks/{}",
+    "/v2.1/os-security-groups",
+    "/v2.1/os-security-groups/{}",
     "/v2.1/os-tenant-networks",
     "/v2.1/os-tenant-networks/{}",
     "/v2.1/images",

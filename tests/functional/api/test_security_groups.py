@@ -98,3 +98,16 @@ def test_a_boot_names_the_group_by_its_id(front: Front) -> None:
 def test_groups_are_not_changed(front: Front, method: str, path: str) -> None:
     answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT, json={})
     assert (answer.status_code, "nothing enforces their rules here" in answer.text) == (501, True)
+
+
+def test_clients_without_a_network_service_look_up_the_group(front: Front) -> None:
+    path = "/v2.1/os-security-groups"
+    [own] = front.get(path, TENANT).json["security_groups"]
+    assert own["name"] == "default"
+    assert [rule["ip_range"]["cidr"] for rule in own["rules"]] == ["0.0.0.0/0", "::/0"], "everything may come in"
+    assert front.get(f"{path}/{own['id']}", TENANT).json == {"security_group": own}
+    [named] = front.get("/network/v2.0/security-groups", TENANT).json["security_groups"]
+    assert named["id"] == own["id"]
+    assert front.get(f"{path}/{own['id']}", OTHER_TENANT).status_code == 404
+    assert front.get(f"{path}/web", TENANT).json["itemNotFound"]["message"] == "Security group 'web' not found"
+    assert front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.36"}).status_code == 404
