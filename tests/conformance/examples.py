@@ -143,6 +143,9 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
+        case "os-security-groups":
+            found = asking.plain("GET", "/os-security-groups", version=asking.version)["security_groups"]
+            return tuple(each["id"] for each in found)
         case "os-console-auth-tokens" if asking.since(31):
             path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
             made = asking.plain("POST", path, {"remote_console": SERIAL_CONSOLE}, role="admin")["remote_console"]
