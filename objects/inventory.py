@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
 from objects.base import Object
 from objects.selection import Selection
 
@@ -32,6 +36,40 @@ class Inventory(Object, frozen=True, kw_only=True):
     cap_resources: dict[str, int] = {}
     used_resources: dict[str, int] = {}
     service_event: int = 0
+
+
+Amounts = tuple[dict[str, int], dict[str, int]]
+"""Of custom resource classes: capacity and usage, by the names of classes."""
+
+
+class InventoryColumns(NamedTuple):
+    """Inventories by column: lists of equal length of what ``Inventory`` calls so.
+
+    ``resources``: by id, of those that have custom resource classes.
+    """
+
+    id: list[int]
+    host: list[str]
+    node: list[str]
+    generation: list[int]
+    cap_vcpus: list[float]
+    cap_memory_mb: list[float]
+    cap_disk_gb: list[float]
+    used_vcpus: list[int]
+    used_memory_mb: list[int]
+    used_disk_gb: list[int]
+    instances: list[int]
+    service_event: list[int]
+    resources: dict[int, Amounts]
+
+    @classmethod
+    def of(cls, rows: Sequence[Inventory]) -> InventoryColumns:
+        """These inventories by column."""
+        resources = {
+            each.id: (each.cap_resources, each.used_resources) for each in rows if each.cap_resources or each.used_resources
+        }
+        lists: Any = {name: list(map(attrgetter(name), rows)) for name in cls._fields if name != "resources"}
+        return cls(resources=resources, **lists)
 
 
 class Slot(Object, frozen=True, kw_only=True):

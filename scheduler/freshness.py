@@ -247,10 +247,10 @@ class Freshness:
         """Read all inventories, page by page. Changes made meanwhile come with the claims log, whose position is read first."""
         read = self._database.read(claims.positions)
         last = 0
-        while page := self._database.read(claims.read_after, last):
+        while (page := self._database.read(claims.read_after, last)).id:
             with self._table.lock:
-                self._table.set_inventories(page, time.monotonic())
-            last = page[-1].id
+                self._table.set_inventory_columns(page, time.monotonic())
+            last = max(page.id)
         with self._table.lock:
             for writer, sequence in sorted(read.items()):
                 self._cursor.note(writer, sequence)

@@ -44,10 +44,14 @@ _PAGE = (
     sa.select(*_COLUMNS)
     .where(host_mappings.c.host > sa.bindparam("after"))
     .order_by(host_mappings.c.host)
-    .limit(sa.bindparam("size"))
+    .limit(dialect.JSON_ARRAY_SIZE)
+    .subquery("page")
 )
-READ_PAGE_SIZE = 50_000
-"""Rows of one statement: all rows of a large fleet would take longer than a statement may."""
+_PAGE_COLUMNS = sa.select(
+    dialect.JsonArray(_PAGE.c.host).label("hosts"),
+    dialect.JsonArray(_PAGE.c.cell_uuid).label("cells"),
+    sa.func.max(_PAGE.c.host).label("last"),
+)
 
 
 def homes(tx: ApiTransaction) -> dict[str, str]:
@@ -57,12 +61,11 @@ def homes(tx: ApiTransaction) -> dict[str, str]:
     """
     cells: dict[str, str] = {}
     found: dict[str, str] = {}
-    after = ""
-    while page := tx.execute(_PAGE, {"after": after, "size": READ_PAGE_SIZE}).all():
-        found.update((host, cells.setdefault(cell_uuid, cell_uuid)) for host, cell_uuid in page)
-        if len(page) < READ_PAGE_SIZE:
-            break
-        after = page[-1].host
+    last: str | None = ""
+    while last is not None:
+        hosts, uuids, last = tx.execute(_PAGE_COLUMNS, {"after": last}).one()
+        theirs = (cells.setdefault(uuid, uuid) for uuid in dialect.json_array(uuids, str))
+        found.update(zip(dialect.json_array(hosts, str), theirs, strict=True))
     return found
 
 

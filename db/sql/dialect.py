@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from objects import typed
+
+T = TypeVar("T", int, float, str)
 
 IN_LIST_SIZE = 500
 """Longest IN list used. MariaDB turns lists of 1,000 and more into a join, after which the lock order is no longer the key's."""
@@ -46,6 +53,46 @@ _INSERT_NEW = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "m
 def uuids(name: str = "uuids") -> sa.BindParameter[list[str]]:
     """A bound IN list."""
     return sa.bindparam(name, expanding=True)
+
+
+JSON_ARRAY_SIZE = 1000
+"""Rows of which one ``JsonArray`` may be made. Of names with 255 characters it is shorter than the MiB that MariaDB allows."""
+
+
+class JsonArray(FunctionElement[str]):
+    """The values of a column in all rows, as the text of one JSON array; None or an empty array if there are no rows.
+
+    Several columns of one SELECT have the same order. Drivers take rows apart in Python, so many rows with few bytes are read in a
+    fraction of the time. Numbers are exact.
+    """
+
+    type = sa.Text()
+    name = "json_array"
+    inherit_cache = True
+
+
+@compiles(JsonArray, "mysql")
+@compiles(JsonArray, "mariadb")
+def _mysql_array(element: JsonArray, compiler: SQLCompiler, **options: Any) -> str:
+    return f"JSON_ARRAYAGG({compiler.process(element.clauses, **options)})"
+
+
+@compiles(JsonArray, "postgresql")
+def _postgresql_array(element: JsonArray, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST(json_agg({compiler.process(element.clauses, **options)}) AS TEXT)"
+
+
+@compiles(JsonArray, "sqlite")
+def _sqlite_array(element: JsonArray, compiler: SQLCompiler, **options: Any) -> str:
+    values = compiler.process(element.clauses, **options)
+    (column,) = element.clauses
+    # of floating-point numbers it would write 15 digits
+    return f"json_group_array(json(quote({values})))" if isinstance(column.type, sa.Double) else f"json_group_array({values})"
+
+
+def json_array(text: str | None, kind: type[T]) -> list[T]:
+    """The values of a ``JsonArray``."""
+    return typed.decode(text, list[kind]) if text else []  # type: ignore[valid-type]  # a type that is a value
 
 
 class Upsert:

@@ -143,6 +143,10 @@ def for_driver(url: sa.URL) -> str:
     return url.difference_update_query(ours).render_as_string(hide_password=False)
 
 
+AGGREGATE_BYTES = 2**20
+"""Longest text that MariaDB may make of the values of a column in many rows. It is the server's default."""
+
+
 def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_timeout: float | None = None) -> None:
     """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any.
 
@@ -169,6 +173,7 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_
         else:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             more = f"SESSION idle_transaction_timeout = {IDLE_TIMEOUT_S}, SESSION max_statement_time = {answer:g}"
+            more += f", SESSION group_concat_max_len = {AGGREGATE_BYTES}"
             cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT_S} /*M! , {more} */")  # to MySQL a comment
     connection.commit()
     if query_only:

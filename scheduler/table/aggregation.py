@@ -10,8 +10,8 @@ import logging
 import math
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -156,9 +156,10 @@ class Aggregates:
             and all(one.metadata == before._aggregates[slot].metadata for slot, one in self._aggregates.items())
         )
 
-    def of(self, host: str) -> int:
-        """The number of the combination that the host is in."""
-        return self._combinations.numbers[self._slots_of.get(host, ())]
+    def of(self, hosts: Sequence[str]) -> Ints:
+        """The numbers of the combinations that the hosts are in."""
+        slots = map(self._slots_of.get, hosts, repeat(()))
+        return np.fromiter(map(self._combinations.numbers.__getitem__, slots), np.int64, len(hosts))
 
     def metadata(self, combination: int) -> dict[str, tuple[str, ...]]:
         """The texts of the combination by key, one from each aggregate that has the key."""

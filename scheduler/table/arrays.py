@@ -40,6 +40,14 @@ def mixed(number: int) -> int:
     return word ^ (word >> 31)
 
 
+def all_mixed(numbers: Ints) -> Words:
+    """``mixed`` of each of these, which are not negative."""
+    word = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
 def column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:
     """This attribute of all records, as an array of ``kind``."""
     return np.fromiter(map(attrgetter(name), records), kind, len(records))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from scheduler.table.arrays import Counts
+from scheduler.table.arrays import Counts, Ints
 
 UNUSED_VALUES_LIMIT = 64
 """Number of values, beyond one for each row, that may be kept although no host has them any more."""
@@ -25,11 +25,14 @@ class DictionaryColumn:
         self._known: dict[object, int] = {}
         self._codes: Counts = np.zeros(64, dtype=np.int32)
 
-    def put(self, row: int, value: Any) -> None:
-        """The host in this row has this value; None: it lacks the attribute."""
-        if row >= self._codes.size:
-            self._grow(row + 1)
-        self._codes[row] = 0 if value is None else self._code(value)
+    def put(self, rows: Ints, values: Sequence[Any]) -> None:
+        """The hosts in these rows have these values; None: one lacks the attribute."""
+        if len(self.values) > self._codes.size + UNUSED_VALUES_LIMIT:
+            self._compact()
+        end = int(rows.max(initial=-1)) + 1
+        if end > self._codes.size:
+            self._grow(end)
+        self._codes[rows] = [0 if value is None else self._code(value) for value in values]
 
     def value(self, row: int) -> Any:
         return self.values[self._codes[row]] if row < self._codes.size else None
@@ -44,8 +47,6 @@ class DictionaryColumn:
         key = (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
         code = self._known.get(key)
         if code is None:
-            if len(self.values) > self._codes.size + UNUSED_VALUES_LIMIT:
-                self._compact()
             code = self._known[key] = len(self.values)
             self.values.append(value)
         return code
@@ -71,13 +72,14 @@ UNIQUE = frozenset({"host_ip"})
 class DictionaryColumns(dict[str, DictionaryColumn]):
     """All attributes that any host has, by name."""
 
-    def tell(self, row: int, attributes: Mapping[str, Any]) -> None:
-        """These are the attributes of the host in this row, and it has no others."""
-        for name, value in attributes.items():
-            if value is not None and name not in self and name not in UNIQUE:
-                self[name] = DictionaryColumn()
+    def tell(self, rows: Ints, attributes: Sequence[Mapping[str, Any]]) -> None:
+        """These are the attributes of the hosts in these rows, and they have no others."""
+        for each in attributes:
+            for name, value in each.items():
+                if value is not None and name not in self and name not in UNIQUE:
+                    self[name] = DictionaryColumn()
         for name, facet in self.items():
-            facet.put(row, attributes.get(name))
+            facet.put(rows, [each.get(name) for each in attributes])
 
     def of(self, row: int) -> dict[str, Any]:
         """The attributes of the host in this row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 LOG = logging.getLogger(__name__)
 
@@ -21,8 +21,9 @@ class HostNameConflicts:
         self._reported: set[str] = set()
         self._since = -math.inf
 
-    def __contains__(self, host: str) -> bool:
-        return host in self._heard
+    def among(self, hosts: Iterable[str]) -> list[str]:
+        """Those of the hosts that agents of other cells were heard of."""
+        return [host for host in hosts if host in self._heard] if self._heard else []
 
     def add(self, host: str, cell: int, at: float) -> None:
         """An agent of this host name was heard of in this cell, which has no row of it."""

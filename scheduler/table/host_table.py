@@ -6,21 +6,22 @@ import threading
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
-from objects.inventory import Inventory
+from objects.inventory import Inventory, InventoryColumns
 from scheduler.table.address import halves_of
 from scheduler.table.aggregation import Aggregates
-from scheduler.table.arrays import Floats, Ints, Mask, column, mixed
+from scheduler.table.arrays import Floats, Ints, Mask, all_mixed, column
 from scheduler.table.columns import Columns
 from scheduler.table.dictionary_column import DictionaryColumns
 from scheduler.table.host_name_conflicts import HostNameConflicts
 from scheduler.table.named_rows import NamedRows, lowered
+from scheduler.table.resource_classes import NONE
 from scheduler.table.tentative_claims import TentativeClaims
 from scheduler.table.topology import Layout, Topology
 
@@ -243,16 +244,28 @@ class HostTable(TentativeClaims):
         self.clear(row)
         self.failing.discard(row)
         self._note_up(np.array([row], np.int64))
-        self.facets.tell(row, {})
+        self.facets.tell(np.array([row], np.int64), [{}])
         self.classes.forget(row)
         self._free.append(row)
 
-    def _ensure(self, host: str, node: str) -> int:
-        name = host.lower()
-        siblings = self.rows_of.get(name, ())
-        for row in siblings:
-            if self.hosts[row] == host and self.nodes[row] == node:
-                return row
+    def _ensure(self, hosts: Sequence[str], nodes: Sequence[str]) -> Ints:
+        """The rows of these nodes, new ones for those that have none. No two are the same."""
+        rows, new = list[int](), list[int]()
+        for name, host, node in zip(lowered(hosts), hosts, nodes, strict=True):
+            for row in self.rows_of.get(name, ()):
+                if self.hosts[row] == host and self.nodes[row] == node:
+                    break
+            else:
+                row = self._new_row(name, host, node)
+                new.append(row)
+            rows.append(row)
+        if new:
+            self._of_cell.clear()
+            self.named_rows.changed()
+            self._place_rows(np.array(new, np.int64))
+        return np.array(rows, np.int64)
+
+    def _new_row(self, name: str, host: str, node: str) -> int:
         if name == host:  # each name is in memory once: there may be a million
             name = host
         if node == host:
@@ -262,13 +275,11 @@ class HostTable(TentativeClaims):
             self.hosts[row], self.nodes[row] = host, node
         else:
             row = self.append()
-            self._of_cell.clear()
             self.hosts.append(host)
             self.nodes.append(node)
+        siblings = self.rows_of.get(name, ())
         self.rows_of[name] = (*siblings, row)
-        self.named_rows.changed()
         self._further_nodes += bool(siblings)
-        self._place_row(row)
         if host in self._without_row:
             self.mapped_at[row] = self._without_row.pop(host)
             if not self._without_row:
@@ -287,38 +298,44 @@ class HostTable(TentativeClaims):
         ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account`` is called.
         """
         cell = self._topology.number(cell_uuid)
-        reported: dict[int, ComputeNode] = {}
-        known: list[int] = []
-        for node in nodes:
-            row = self._ensure(node.host, node.node)
+        rows = self._ensure([node.host for node in nodes], [node.node for node in nodes])
+        reporting = self.cell[rows]
+        if ((reporting != -1) & (reporting != cell)).any():
+            nodes, rows, reporting = self._without_namesakes(cell_uuid, nodes, rows)
+        known = reporting != -1 if ahead else np.zeros(rows.size, np.bool_)
+        self.failing.difference_update(rows.tolist())
+        self.failing.update(rows[column(nodes, "failed_builds", np.bool_)].tolist())
+        halves = [halves_of(address) if (address := node.attributes.get("host_ip")) else (0, 0) for node in nodes]
+        self.address_high[rows], self.address_low[rows] = np.array(halves, np.uint64).reshape(-1, 2).T
+        self.facets.tell(rows, [_attributes(node) for node in nodes])
+        if self.classes or any(node.resources_used for node in nodes):
+            for row, node, is_known in zip(rows.tolist(), nodes, known.tolist(), strict=True):
+                if self.classes.report(row, node.resources_used, first=not is_known):
+                    self._ahead.add(row)
+        self._set_cell(rows, cell)
+        for name, attribute in _OF_NODES.items():
+            mine = getattr(self, name)
+            mine[rows] = column(nodes, attribute, mine.dtype)
+        self._account(rows[~known])
+        if known.any():
+            self._account_later(rows[known])
+        for host in self.name_conflicts.among(node.host for node in nodes):
+            self._update_name_conflict(host)
+        self._judge(rows)
+
+    def _without_namesakes(
+        self, cell_uuid: str, nodes: Sequence[ComputeNode], rows: Ints
+    ) -> tuple[Sequence[ComputeNode], Ints, Ints]:
+        """Nodes, their rows and the cells that report these, without those of other cells: the rest is this cell's now."""
+        cell, kept = self._topology.number(cell_uuid), list[int]()
+        for number, (node, row) in enumerate(zip(nodes, rows.tolist(), strict=True)):
             if self.cell[row] not in (-1, cell):
                 if self._topology.home(node.host) != cell_uuid:
                     continue
                 self.name_conflicts.add(node.host, int(self.cell[row]), float(self.heard_at[row]))
                 self.heard_at[row] = -np.inf
-            reported[row] = node
-            (self.failing.add if node.failed_builds else self.failing.discard)(row)
-            self.address_high[row], self.address_low[row] = halves_of(node.attributes.get("host_ip"))
-            hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
-            self.facets.tell(row, node.attributes | hypervisor)
-            first = not ahead or self.cell[row] == -1
-            if not first:
-                known.append(row)
-            if self.classes.report(row, node.resources_used, first=first):
-                self._ahead.add(row)
-        rows: Ints = np.fromiter(reported, np.int64, len(reported))
-        counted = list(reported.values())
-        self._set_cell(rows, cell)
-        for name, attribute in _OF_NODES.items():
-            mine = getattr(self, name)
-            mine[rows] = column(counted, attribute, mine.dtype)
-        self._account(np.setdiff1d(rows, known) if known else rows)
-        if known:
-            self._account_later(np.array(known, np.int64))
-        for node in counted:
-            if node.host in self.name_conflicts:
-                self._update_name_conflict(node.host)
-        self._judge(rows)
+            kept.append(number)
+        return [nodes[number] for number in kept], rows[kept], self.cell[rows[kept]]
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
         """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
@@ -415,25 +432,29 @@ class HostTable(TentativeClaims):
 
     def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
         """The same of many rows at once, no two of one inventory."""
-        rows: Ints = np.fromiter((self._row_for(each) for each in inventories), np.int64, len(inventories))
-        newer = column(inventories, "generation", np.int64) > self.generation[rows]
-        if not newer.all():
-            inventories = [each for each, is_newer in zip(inventories, newer.tolist(), strict=True) if is_newer]
-            rows = rows[newer]
+        self.set_inventory_columns(InventoryColumns.of(inventories), now)
+
+    def set_inventory_columns(self, read: InventoryColumns, now: float) -> None:
+        """The same by column."""
+        rows = self._rows_for(read.id, read.host, read.node)
+        newer = np.array(read.generation, np.int64) > self.generation[rows]
+        rows = rows[newer]
         first = self.generation[rows] < 0
         before = self.claimed_vcpus[rows], self.claimed_memory_mb[rows]
         for name, attribute in _OF_INVENTORIES.items():
             mine = getattr(self, name)
-            mine[rows] = column(inventories, attribute, mine.dtype)
+            mine[rows] = np.array(getattr(read, attribute), mine.dtype)[newer]
         self._inverses.clear()
         self.changed_at[rows] = now
         self.fell_at[rows[(self.claimed_vcpus[rows] < before[0]) | (self.claimed_memory_mb[rows] < before[1])]] = now
-        for row, each, is_first in zip(rows.tolist(), inventories, first.tolist(), strict=True):
-            self.classes.enter(row, each.cap_resources, each.used_resources, first=is_first)
+        if self.classes or read.resources:
+            for row, is_first in zip(rows.tolist(), first.tolist(), strict=True):
+                amounts = read.resources.get(self.inventory.item(row), (NONE, NONE))
+                self.classes.enter(row, *amounts, first=is_first)
         self._recount(rows)
         if first.any():
             self._account(rows[first])
-        events = column(inventories, "service_event", np.int64)
+        events = np.array(read.service_event, np.int64)[newer]
         told = first | (events != self.service_event[rows])
         if told.any():
             self.service_event[rows] = events
@@ -441,14 +462,22 @@ class HostTable(TentativeClaims):
 
     def _row_for(self, inventory: Inventory) -> int:
         row = self._row_of_inventory.get(inventory.id)
-        if row is None:
-            row = self._ensure(inventory.host, inventory.node)
-            self._row_of_inventory.pop(int(self.inventory[row]), None)
-            self._row_of_inventory[inventory.id] = row
-            self.inventory[row] = inventory.id
-            self.generation[row] = -1
-            self.salt[row] = mixed(inventory.id)
-        return row
+        return self._rows_for([inventory.id], [inventory.host], [inventory.node]).item() if row is None else row
+
+    def _rows_for(self, ids: Sequence[int], hosts: Sequence[str], nodes: Sequence[str]) -> Ints:
+        """The rows of these inventories."""
+        rows: Ints = np.fromiter(map(self._row_of_inventory.get, ids, repeat(-1)), np.int64, len(ids))
+        new = np.flatnonzero(rows < 0)
+        if new.size:
+            numbers = new.tolist()
+            of_new, keys = self._ensure([hosts[n] for n in numbers], [nodes[n] for n in numbers]), [ids[n] for n in numbers]
+            for key in self.inventory[of_new][self.inventory[of_new] > 0].tolist():  # an older one of the same node
+                self._row_of_inventory.pop(key, None)
+            self._row_of_inventory.update(zip(keys, of_new.tolist(), strict=True))
+            self.inventory[of_new], self.generation[of_new] = keys, -1
+            self.salt[of_new] = all_mixed(self.inventory[of_new])
+            rows[new] = of_new
+        return rows
 
     def account(self, rows: Ints, now: float) -> None:
         """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know.
@@ -522,28 +551,22 @@ class HostTable(TentativeClaims):
 
     def _place(self, hosts: Iterable[str], mapped: Container[str], now: float) -> None:
         """Enter where operators have put these hosts. ``mapped``: those that were mapped just now."""
-        rows: list[int] = []
-        for host in hosts:
-            for row in self.rows_of.get(host.lower(), ()):
-                if self.hosts[row] == host:
-                    rows.append(row)
-                    self._place_row(row)
-                    if host in mapped:
-                        self.mapped_at[row] = now
-        self._judge(np.array(rows, np.int64))
+        found = [row for host in hosts for row in self.rows_of.get(host.lower(), ()) if self.hosts[row] == host]
+        rows = np.array(found, np.int64)
+        self._place_rows(rows)
+        self.mapped_at[[row for row in found if self.hosts[row] in mapped]] = now
+        self._judge(rows)
 
-    def _place_row(self, row: int) -> None:
-        """Where operators have put the host of this row."""
-        host = self.hosts[row]
-        uuid = self._topology.home(host)
-        home = -1 if uuid is None else self._topology.number(uuid)
-        if uuid is not None and self.cell[row] not in (-1, home) and self.home[row] != home:
-            self.rehomed.add(uuid)
-        if uuid is None:
-            self.mapped_at[row] = -np.inf
-        self.home[row] = home
-        self.zone[row] = self._topology.zone(host)
-        self.aggregation[row] = self.aggregates.of(host)
+    def _place_rows(self, rows: Ints) -> None:
+        """Where operators have put the hosts of these rows."""
+        hosts = [self.hosts[row] for row in rows.tolist()]
+        homes, cells = self._topology.homes(hosts), self.cell[rows]
+        moved = (homes != -1) & (cells != -1) & (cells != homes) & (self.home[rows] != homes)
+        self.rehomed.update(self.cells[number].uuid for number in homes[moved].tolist())
+        self.mapped_at[rows[homes == -1]] = -np.inf
+        self.home[rows] = homes
+        self.zone[rows] = self._topology.zones_of(hosts)
+        self.aggregation[rows] = self.aggregates.of(hosts)
 
     def racks_of(self, rows: Ints | slice) -> Ints:
         """The racks of these rows by number; -1: in none, or in several."""
@@ -563,3 +586,9 @@ class HostTable(TentativeClaims):
         self.eligible[rows] = known & ~self.forced_down[rows] & ~self.ambiguous[rows]
         self._note_up(np.atleast_1d(np.asarray(rows, np.int64)))
         self.touch(rows)
+
+
+def _attributes(node: ComputeNode) -> dict[str, Any]:
+    """What requests may ask of the node, by name."""
+    hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
+    return node.attributes | hypervisor

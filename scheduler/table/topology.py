@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -85,11 +85,17 @@ class Topology:
         """The uuid of the cell that the host is mapped to."""
         return self.layout.homes.get(host)
 
-    def zone(self, host: str) -> int:
-        """The number of the zone that the host is in."""
-        name = self.layout.zones.get(host)
-        if name is None:
-            return 0
+    def homes(self, hosts: Sequence[str]) -> Ints:
+        """The numbers of the cells that the hosts are mapped to; -1: to none."""
+        uuids = map(self.layout.homes.get, hosts)
+        return np.fromiter((-1 if uuid is None else self.number(uuid) for uuid in uuids), np.int64, len(hosts))
+
+    def zones_of(self, hosts: Sequence[str]) -> Ints:
+        """The numbers of the zones that the hosts are in."""
+        names = map(self.layout.zones.get, hosts)
+        return np.fromiter((0 if name is None else self._number_of_zone(name) for name in names), np.int64, len(hosts))
+
+    def _number_of_zone(self, name: str) -> int:
         if name not in self._zone_numbers:
             self._zone_numbers[name] = len(self.zones)
             self.zones.append(name)

@@ -50,6 +50,7 @@ def test_the_best_are_put_in_the_same_order(data: st.DataObject, size: int, coun
 def test_noise_is_the_same_to_the_last_bit(salts: list[int], seed: int, below: float) -> None:
     words = np.array(salts, np.uint64)
     assert kernels.mixed(seed) == arrays.mixed(seed)
+    assert arrays.all_mixed(np.array([seed, 0, 7])).tolist() == [arrays.mixed(number) for number in (seed, 0, 7)]
     assert kernels.noise(words, seed, below).tobytes() == reference.noise(words, seed, below).tobytes()
     scores, positions = np.linspace(0.0, 1.0, len(salts)), np.arange(len(salts))[::-1][: len(salts) // 2].copy()
     asked = scores, positions, words, positions, seed, below

@@ -91,8 +91,8 @@ def test_combinations_that_nobody_is_in_are_dropped_some_day() -> None:
     some = Aggregates([Aggregate(id=1, name="a", hosts=("h",))])
     for n in range(2, 3 * aggregation.SPARE_COMBINATIONS):
         some = Aggregates([Aggregate(id=n, name="a", hosts=("h",))], some)
-    assert some.of("h") <= aggregation.SPARE_COMBINATIONS + 2
-    assert some.of("other") == 0
+    assert some.of(["h"]).item() <= aggregation.SPARE_COMBINATIONS + 2
+    assert some.of(["other"]).item() == 0
 
 
 def test_answers_are_forgotten_when_the_aggregates_change() -> None:
