@@ -131,7 +131,7 @@ def reading() -> Iterator[Count]:
         database.write(services.heartbeats, beats)
         database.write(lambda tx: tx.execute(tables.services.update().values(last_seen=0.0)))
         database.write(services.heartbeats, beats[: HOSTS // 10])
-        yield Count("heartbeats read", len(database.read(services.signs, AGENT_BINARY, 60.0).signs), HOSTS // 10, "rows")
+        yield Count("heartbeats read", len(database.read(services.signs, AGENT_BINARY, 60.0).hosts), HOSTS // 10, "rows")
 
 
 def groups() -> Iterator[Count]:

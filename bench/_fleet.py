@@ -16,7 +16,7 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
 from objects.numa import HostNumaNode
-from scheduler.table.host_table import HostTable, ServiceReport
+from scheduler.table.host_table import HostTable, ServiceReports
 from service.garbage import unsearched
 
 CELLS = 8
@@ -165,9 +165,9 @@ class Fleet:
     def hear(self, cell: str) -> None:
         """A heartbeat of every host of a cell, and reports of those where guests have come and gone."""
         now = time.monotonic()
-        reports = [ServiceReport(host, now, disabled=False, forced_down=False) for host in self._hosts_of[cell]]
-        for start in range(0, len(reports), HEARTBEATS_PAGE_SIZE):
-            self.table.set_services(cell, reports[start : start + HEARTBEATS_PAGE_SIZE])
+        hosts = self._hosts_of[cell]
+        for start in range(0, len(hosts), HEARTBEATS_PAGE_SIZE):
+            self.table.set_services(cell, ServiceReports.alike(hosts[start : start + HEARTBEATS_PAGE_SIZE], now))
         for key in [key for key in self._changed if self.ledger[key].cell_uuid == cell]:
             row = self.ledger[key]
             used = {"vcpus_used": row.used_vcpus, "memory_mb_used": row.used_memory_mb, "disk_gb_used": row.used_disk_gb}

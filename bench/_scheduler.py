@@ -42,7 +42,7 @@ def choose(service: SchedulerService, asked: RequestSpec) -> Selection:
 
 
 def main(url: str, request: str) -> None:
-    imported = age()
+    imported, importing = age(), time.process_time()
     asked = stored.load(request, RequestSpec)
     api = Database(url, name="api")
     registry = CellRegistry(api)
@@ -55,7 +55,8 @@ def main(url: str, request: str) -> None:
     read = age()
     memory = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     now, most = (int(memory[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
-    times = f"imports {imported:.2f} s, serving {started:.2f} s, first decision {decided:.2f} s, all cells read {read:.2f} s"
+    moments = f"serving {started:.2f} s, first decision {decided:.2f} s, all cells read {read:.2f} s"
+    times = f"imports {imported:.2f} s ({importing:.2f} s of CPU), {moments}"
     print(
         f"{times} ({time.process_time():.2f} s of CPU); {now:.0f} MiB, {most:.0f} MiB at most; {service.schedulable()} hosts, "
         f"chosen {chosen.host}",

@@ -20,7 +20,7 @@ from bench._fleet import HEARTBEATS_PAGE_SIZE, NODES_PAGE_SIZE
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
-from scheduler.table.host_table import HostTable, ServiceReport
+from scheduler.table.host_table import HostTable, ServiceReports
 from service.garbage import unsearched
 
 CELLS = 8
@@ -101,7 +101,7 @@ class Filling:
         now = time.monotonic()
         for number, cell in enumerate(self.cells):
             for page in paged(range(number, self.hosts, CELLS), HEARTBEATS_PAGE_SIZE):
-                self.table.set_services(cell, [ServiceReport(f"compute-{n:07}", now, False, False) for n in page])
+                self.table.set_services(cell, ServiceReports.alike([f"compute-{n:07}" for n in page], now))
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.plan.together import survey
 from scheduler.table.arrays import mixed
-from scheduler.table.host_table import HostTable, ServiceReport
+from scheduler.table.host_table import HostTable, ServiceReports
 
 SEED_BITS = 32
 """Requests of a replay have seeds of their own: the replay's seed, and the number of the request below it."""
@@ -74,7 +74,7 @@ class World:
         for name, uuid in uuids.items():
             theirs = [host for host in fleet if host.cell == name]
             self.table.set_nodes(uuid, [_node(host) for host in theirs])
-            self.table.set_services(uuid, [ServiceReport(host.name, math.inf, False, False) for host in theirs])
+            self.table.set_services(uuid, ServiceReports.alike([host.name for host in theirs], math.inf))
         self._flavors: dict[tuple[int, int, int, int], Flavor] = {}
         self._places_of: dict[str, Counter[tuple[str, str | None]]] = {}
 

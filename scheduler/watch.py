@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from array import array
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
+from itertools import compress, repeat
+
+import numpy as np
+import numpy.typing as npt
 
 from cells.cell import Cell
 from cells.feed import FeedReader
 from db.cell import compute_nodes, services
-from db.cell.services import Sign
+from db.cell.services import Signs
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 from objects.process import AGENT_BINARY
 from scheduler.settings import SchedulerSettings
-from scheduler.table.host_table import HostTable, ServiceReport
+from scheduler.table.arrays import Floats, Ints, Mask
+from scheduler.table.host_table import HostTable, ServiceReports
 from service.pace import Pace
 from service.periodic import Every
 
@@ -48,29 +52,30 @@ class LastReports:
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
-        self._at, self._counts, self._flags = array("d"), array("q"), array("b")
         self._free: list[int] = []
+        self._at, self._counts, self._flags = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int8)
 
-    def at(self, host: str) -> float:
-        """Raises KeyError for a host of which no sign was entered."""
-        return self._at[self._places[host]]
+    def look(self, signs: Signs, mono: float, names: Mapping[str, str] | None = None) -> tuple[Floats, Mask]:
+        """Enter newer signs of life. Returns when each host was last heard of, and which have news.
 
-    def look(self, sign: Sign, mono: float, name: str | None = None) -> bool:
-        """Enter a newer sign of life. Returns whether the host is new, its agent has reported, or a flag has changed.
-
-        ``name``: the host's name as others have it in memory, to be kept instead of the sign's.
+        That is a host that is new, a report of its agent, or a changed flag. ``names``: hosts' names as others have them in memory,
+        to be kept instead of those of the signs.
         """
-        flags = sign.disabled | sign.forced_down << 1 | sign.stopping << 2
-        place = self._places.get(sign.host)
-        if place is None:
-            place = self._places[name or sign.host] = self._new_place()
-            self._at[place] = mono - max(0.0, sign.age)
-        elif sign.report_count != self._counts[place]:
-            self._at[place] = mono
-        elif flags == self._flags[place]:
-            return False
-        self._counts[place], self._flags[place] = sign.report_count, flags
-        return True
+        places: Ints = np.fromiter(map(self._places.get, signs.hosts, repeat(-1)), np.int64, len(signs.hosts))
+        is_new = places < 0
+        if is_new.any():
+            theirs = list(compress(signs.hosts, is_new))
+            places[is_new] = self._new_places(len(theirs))
+            kept = map((names or {}).get, theirs, theirs)
+            self._places.update(zip(kept, places[is_new].tolist(), strict=True))
+        counts, ages = np.array(signs.report_counts, np.int64), np.array(signs.ages, np.float64)
+        flags = _bits(signs.disabled) | _bits(signs.forced_down) << 1 | _bits(signs.stopping) << 2
+        has_reported = ~is_new & (counts != self._counts[places])
+        news: Mask = is_new | has_reported | (flags != self._flags[places])
+        self._at[places[is_new]] = mono - np.maximum(ages[is_new], 0.0)
+        self._at[places[has_reported]] = mono
+        self._counts[places], self._flags[places] = counts, flags
+        return self._at[places], news
 
     def forget_others(self, hosts: Container[str]) -> list[str]:
         """Forget all hosts but these. Returns the forgotten ones."""
@@ -78,12 +83,19 @@ class LastReports:
         self._free += [self._places.pop(host) for host in gone]
         return gone
 
-    def _new_place(self) -> int:
-        if self._free:
-            return self._free.pop()
-        for each in (self._at, self._counts, self._flags):
-            each.append(0)
-        return len(self._at) - 1
+    def _new_places(self, count: int) -> list[int]:
+        again, self._free = self._free[:count], self._free[count:]
+        size = self._at.size
+        more = count - len(again)
+        if more:
+            self._at, self._counts, self._flags = (
+                np.concatenate((each, np.zeros(more, each.dtype))) for each in (self._at, self._counts, self._flags)
+            )
+        return [*again, *range(size, size + more)]
+
+
+def _bits(flags: Sequence[bool]) -> npt.NDArray[np.int8]:
+    return np.array(flags, np.int8)
 
 
 class CellWatch:
@@ -196,25 +208,23 @@ class CellWatch:
         """
         mono = time.monotonic()
         window = mono - self._services_read_at + COMMIT_WAIT_S if recent else None
-        names = self._names() if every_row else {}
-        reports: list[ServiceReport] = []
-        found: set[str] = set()
-        signs, head = self.cell.read(services.signs, AGENT_BINARY, window)
-        for sign in signs:
-            if not recent:
-                found.add(sign.host)
-            if self._heard.look(sign, mono, names.get(sign.host)) or every_row:
-                # an agent that is stopping takes no more orders, so it counts as down
-                heard_at = float("-inf") if sign.stopping else self._heard.at(sign.host)
-                reports.append(ServiceReport(sign.host, heard_at, sign.disabled, sign.forced_down))
+        signs = self.cell.read(services.signs, AGENT_BINARY, window)
+        heard_at, told = self._heard.look(signs, mono, self._names() if every_row else None)
+        if every_row:
+            told[:] = True
         self._services_read_at = mono
+        # an agent that is stopping takes no more orders, so it counts as down
+        heard_at[np.array(signs.stopping, np.bool_)] = -np.inf
+        disabled, forced_down = np.array(signs.disabled, np.bool_), np.array(signs.forced_down, np.bool_)
+        self._enter(ServiceReports(list(compress(signs.hosts, told)), heard_at[told], disabled[told], forced_down[told]))
         if not recent:
-            gone = self._heard.forget_others(found)
-            reports += [ServiceReport(host, float("-inf"), disabled=False, forced_down=False) for host in gone]
-        for start in range(0, len(reports), SERVICES_PAGE_SIZE):
+            self._enter(ServiceReports.alike(self._heard.forget_others(frozenset(signs.hosts)), -np.inf))
+        return signs.head
+
+    def _enter(self, reports: ServiceReports) -> None:
+        for start in range(0, len(reports.hosts), SERVICES_PAGE_SIZE):
             with self._table.lock:
-                self._table.set_services(self.cell.uuid, reports[start : start + SERVICES_PAGE_SIZE])
-        return head
+                self._table.set_services(self.cell.uuid, reports.part(start, SERVICES_PAGE_SIZE))
 
     def _names(self) -> dict[str, str]:
         """The names of the cell's hosts as the table has them in memory, by name."""

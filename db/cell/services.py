@@ -221,45 +221,68 @@ def list_seen(tx: CellTransaction, binary: str, host: str | None = None) -> list
     return [SeenService(age=max(0.0, row.pop("age")), service=Service(**row)) for row in rows]
 
 
-class Sign(NamedTuple):
-    """What there is of one service's signs of life, as ``Service`` has it. ``age``: seconds since the last, by the database."""
-
-    host: str
-    report_count: int
-    age: float
-    disabled: bool
-    forced_down: bool
-    stopping: bool
-
-
 _IS_OF_KIND = services.c.binary == sa.bindparam("of")
 _IS_RECENT = services.c.last_seen >= clock.Now() - sa.bindparam("window")
+_FLAGS = ("disabled", "forced_down", "stopping")
 
 
-def _with_head(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    columns = (_AGE if name == "age" else services.c[name] for name in Sign._fields)
-    return sa.select(*columns, feed_head.c.sequence.label("head")).select_from(feed_head.outerjoin(services, which))
+def _signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """The services in arrays of some each, with the feed's head, which comes also if there are none.
+
+    On SQLite, for three services in arrays of two::
+
+        SELECT sequence, ... FROM feed_head LEFT JOIN (
+            SELECT json_group_array(host), ... FROM (
+                SELECT host, ..., (row_number() OVER (ORDER BY host) - 1) / 2 AS number FROM services WHERE ...
+            ) GROUP BY number
+        ) ON true WHERE id = 1
+        -- 7 | ["a","b"] | ...
+        -- 7 | ["c"]     | ...
+    """
+    place = sa.func.row_number().over(order_by=services.c.host) - 1
+    flags = (sa.cast(services.c[name], sa.Integer).label(name) for name in _FLAGS)
+    columns = (services.c.host, services.c.report_count, _AGE, *flags, (place // dialect.JSON_ARRAY_SIZE).label("number"))
+    each = sa.select(*columns).where(which).subquery("numbered")
+    arrays = (dialect.JsonArray(each.c[name]).label(name) for name in ("host", "report_count", "age", *_FLAGS))
+    pages = sa.select(*arrays).group_by(each.c.number).subquery("pages")
+    heads = feed_head.outerjoin(pages, sa.true())
+    return sa.select(feed_head.c.sequence, pages).select_from(heads).where(feed_head.c.id == 1)
 
 
-_SIGNS = _with_head(_IS_OF_KIND).where(feed_head.c.id == 1)
-_RECENT_SIGNS = _with_head(sa.and_(_IS_OF_KIND, _IS_RECENT)).where(feed_head.c.id == 1)
+_SIGNS = _signs(_IS_OF_KIND)
+_RECENT_SIGNS = _signs(sa.and_(_IS_OF_KIND, _IS_RECENT))
 
 
-class HeardSigns(NamedTuple):
-    """Signs of life, and the number of the newest event of the cell's feed (``db/cell/feed.py``)."""
+class Signs(NamedTuple):
+    """What there is of services' signs of life, by column. ``ages``: seconds since the last, by the database.
 
-    signs: list[Sign]
+    ``head``: the number of the newest event of the cell's feed (``db/cell/feed.py``).
+    """
+
+    hosts: list[str]
+    report_counts: list[int]
+    ages: list[float]
+    disabled: list[bool]
+    forced_down: list[bool]
+    stopping: list[bool]
     head: int
 
 
-def signs(tx: CellTransaction, binary: str, window: float | None = None) -> HeardSigns:
+def signs(tx: CellTransaction, binary: str, window: float | None = None) -> Signs:
     """Of all services of this kind; in no order. ``window``: only those heard of in so many last seconds; None: all.
 
     Asked every few seconds, so it is no more than is looked at then. With the feed's head, one statement shows an idle cell.
     """
     rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
-    found = rows.all()
-    return HeardSigns([Sign._make(row[:-1]) for row in found if row.host is not None], found[0].head if found else 0)
+    found = Signs([], [], [], [], [], [], 0)
+    for head, hosts, counts, ages, *flags in rows:
+        found.hosts.extend(dialect.json_array(hosts, str))
+        found.report_counts.extend(dialect.json_array(counts, int))
+        found.ages.extend(dialect.json_array(ages, float))
+        for told, text in zip((found.disabled, found.forced_down, found.stopping), flags, strict=True):
+            told.extend(map(bool, dialect.json_array(text, int)))
+        found = found._replace(head=head)
+    return found
 
 
 _FORCED_DOWN = (

@@ -44,13 +44,24 @@ _OF_INVENTORIES = (
 """Columns, and the attributes of records that they are taken from."""
 
 
-class ServiceReport(NamedTuple):
-    """When the agent of ``host`` was last heard of (monotonic clock; -inf: it is down), and what operators said of it."""
+class ServiceReports(NamedTuple):
+    """When the agents of ``hosts`` were last heard of (monotonic clock; -inf: one is down), and what operators said of them."""
 
-    host: str
-    heard_at: float
-    disabled: bool
-    forced_down: bool
+    hosts: Sequence[str]
+    heard_at: Floats
+    disabled: Mask
+    forced_down: Mask
+
+    @classmethod
+    def alike(cls, hosts: Sequence[str], heard_at: float) -> ServiceReports:
+        """All were heard of at the same time, and operators have said nothing of them."""
+        no: Mask = np.zeros(len(hosts), np.bool_)
+        return cls(hosts, np.full(len(hosts), heard_at), no, no)
+
+    def part(self, start: int, size: int) -> ServiceReports:
+        """So many of them, from this one on."""
+        some = slice(start, start + size)
+        return ServiceReports(self.hosts[some], self.heard_at[some], self.disabled[some], self.forced_down[some])
 
 
 class RowsByCell:
@@ -352,16 +363,16 @@ class HostTable(TentativeClaims):
 
     def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
         """When the host's agent was last heard of, by our monotonic clock, and what operators said of it."""
-        self.set_services(cell_uuid, [ServiceReport(host, heard_at, disabled, forced_down)])
+        flags = np.array([disabled]), np.array([forced_down])
+        self.set_services(cell_uuid, ServiceReports([host], np.array([heard_at]), *flags))
 
-    def set_services(self, cell_uuid: str, reports: Sequence[ServiceReport]) -> None:
+    def set_services(self, cell_uuid: str, reports: ServiceReports) -> None:
         """The same of several hosts of one cell. A report that changes no flag costs its row's time alone."""
-        if not reports:
+        if not reports.hosts:
             return
         cell = self._topology.number(cell_uuid)
-        hosts, times, closed, dead = zip(*reports, strict=True)
         # no loop of ours: this is done for every heartbeat of the fleet
-        found = list(map(self.rows_of.get, lowered(hosts), repeat(())))
+        found = list(map(self.rows_of.get, lowered(reports.hosts), repeat(())))
         rows: Ints = np.fromiter(chain.from_iterable(found), np.int64)
         of: Ints = np.arange(len(found))
         if self.hosts_have_several_nodes or rows.size != of.size:
@@ -369,13 +380,12 @@ class HostTable(TentativeClaims):
         theirs = self.cell[rows] == cell
         if not theirs.all():
             for number in np.flatnonzero(~theirs).tolist():
-                self._note_other_cell(int(rows[number]), cell, reports[int(of[number])])
+                self._note_other_cell(int(rows[number]), cell, reports, int(of[number]))
             rows, of = rows[theirs], of[theirs]
         if not rows.size:
             return
-        heard_at, disabled = np.fromiter(times, np.float64, len(times))[of], np.fromiter(closed, np.bool_, len(closed))[of]
-        forced_down = np.fromiter(dead, np.bool_, len(dead))[of]
-        self.heard_at[rows] = heard_at
+        self.heard_at[rows] = reports.heard_at[of]
+        disabled, forced_down = reports.disabled[of], reports.forced_down[of]
         changed = (self.disabled[rows] != disabled) | (self.forced_down[rows] != forced_down)
         if changed.any():
             self.disabled[rows], self.forced_down[rows] = disabled, forced_down
@@ -393,11 +403,12 @@ class HostTable(TentativeClaims):
             if waiting.size:
                 self._judge(waiting)
 
-    def _note_other_cell(self, row: int, cell: int, report: ServiceReport) -> None:
-        """An agent of ``cell`` speaks for the host of a row that another cell reports."""
-        if self.cell[row] >= 0 and self.hosts[row] == report.host:
-            self.name_conflicts.add(report.host, cell, -np.inf if report.forced_down else report.heard_at)
-            self._update_name_conflict(report.host)
+    def _note_other_cell(self, row: int, cell: int, reports: ServiceReports, number: int) -> None:
+        """An agent of ``cell`` speaks for the host of a row that another cell reports: the report of this number."""
+        host = reports.hosts[number]
+        if self.cell[row] >= 0 and self.hosts[row] == host:
+            self.name_conflicts.add(host, cell, -np.inf if reports.forced_down[number] else reports.heard_at.item(number))
+            self._update_name_conflict(host)
 
     def expire_name_conflicts(self, since: float) -> None:
         """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""

@@ -29,10 +29,8 @@ def states(cells: Cells, shell: Shell, east: Database) -> dict[str, str]:
     with cells.registry() as registry:
         api = HostWatch(registry, DOWN_TIME, 5.0).status_of("e1")
     mono = time.monotonic()
-    ((sign,), _) = east.read(services.signs, AGENT)
-    reports = LastReports()
-    reports.look(sign, mono)
-    silent = mono - reports.at("e1") > DOWN_TIME
+    (heard_at,), _ = LastReports().look(east.read(services.signs, AGENT), mono)
+    silent = mono - heard_at > DOWN_TIME
     return {"command": row["State"], "API": api, "scheduler": "down" if silent else "up"}
 
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from db.cell import compute_nodes, feed, services
 from db.cell.services import ArrivedBeat, Beat
 from db.cell.tables import compute_nodes as table
+from db.sql import dialect
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from objects import errors, stored
@@ -215,13 +216,27 @@ def test_an_introduction_is_known_by_all_that_it_says_and_by_the_start_of_the_pr
 def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
     database.write(services.heartbeats, [Beat(host="h1", binary=AGENT, stopping=True), Beat(host="h1", binary="other")], 10.0)
     database.write(services.set_disabled, "h1", AGENT, True, "repair", 11.0)
-    ((sign,), head) = database.read(services.signs, AGENT)
-    assert sign == services.Sign("h1", 1, sign.age, True, False, True)
-    assert sign.age == pytest.approx(time.time() - 10.0, abs=3600)
-    assert head == database.read(feed.head) > 0
+    signs = database.read(services.signs, AGENT)
+    head = database.read(feed.head)
+    assert signs == services.Signs(["h1"], [1], signs.ages, [True], [False], [True], head)
+    assert signs.ages == [pytest.approx(time.time() - 10.0, abs=3600)]
+    assert head > 0
+
+
+def test_signs_come_whole_in_however_many_arrays(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "JSON_ARRAY_SIZE", 3)
+    query = services._signs(services._IS_OF_KIND)
+    monkeypatch.setattr(services, "_SIGNS", query)
+    database.write(services.heartbeats, [Beat(host=f"h{n}", binary=AGENT) for n in range(7)], 10.0)
+    database.write(services.set_forced_down, "h4", AGENT, True, 11.0)
+    assert len(database.read(lambda tx: tx.execute(query, {"of": AGENT}).all())) == 3
+    signs = database.read(services.signs, AGENT)
+    assert dict(zip(signs.hosts, signs.forced_down, strict=True)) == {f"h{n}": n == 4 for n in range(7)}
+    assert (len(signs.ages), set(signs.report_counts), any(signs.disabled), any(signs.stopping)) == (7, {1}, False, False)
 
 
 def test_the_head_of_the_feed_comes_without_any_sign_too(database: Database) -> None:
-    assert database.read(services.signs, AGENT) == ([], database.read(feed.head))
+    nobody = services.Signs([], [], [], [], [], [], database.read(feed.head))
+    assert database.read(services.signs, AGENT) == nobody
     database.write(services.heartbeats, [Beat(host="h1", binary=AGENT)], 10.0)
-    assert database.read(services.signs, AGENT, 1.0) == ([], database.read(feed.head))
+    assert database.read(services.signs, AGENT, 1.0) == nobody

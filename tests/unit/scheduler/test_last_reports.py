@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
 
-from db.cell.services import Sign
+from db.cell.services import Signs
 from scheduler.watch import LastReports
 
 
-def sign(host: str, count: int = 1, age: float = 0.0, *, disabled: bool = False) -> Sign:
-    return Sign(host, count, age, disabled=disabled, forced_down=False, stopping=False)
+def looked(
+    reports: LastReports, mono: float, *hosts: str, counts: Sequence[int] = (), age: float = 0.0, disabled: bool = False
+) -> tuple[list[float], list[bool]]:
+    """When each was last heard of, and whether that is news."""
+    no = [False] * len(hosts)
+    signs = Signs(list(hosts), list(counts) or [1] * len(hosts), [age] * len(hosts), [disabled] * len(hosts), no, no, head=1)
+    heard_at, news = reports.look(signs, mono)
+    return heard_at.tolist(), news.tolist()
 
 
 def test_the_first_look_takes_the_age_and_later_ones_the_count() -> None:
     reports = LastReports()
-    assert reports.look(sign("h1", age=40.0), mono=100.0)
-    assert reports.at("h1") == 60.0
-    assert not reports.look(sign("h1", age=50.0), mono=110.0)
-    assert reports.at("h1") == 60.0
-    assert reports.look(sign("h1", count=2, age=1.0), mono=120.0)
-    assert reports.at("h1") == 120.0
+    assert looked(reports, 100.0, "h1", age=40.0) == ([60.0], [True])
+    assert looked(reports, 110.0, "h1", age=50.0) == ([60.0], [False])
+    assert looked(reports, 120.0, "h1", counts=[2], age=1.0) == ([120.0], [True])
 
 
 def test_a_changed_flag_is_news_but_no_report() -> None:
     reports = LastReports()
-    reports.look(sign("h1"), mono=100.0)
-    assert reports.look(sign("h1", disabled=True), mono=110.0)
-    assert not reports.look(sign("h1", disabled=True), mono=120.0)
-    assert reports.at("h1") == 100.0
+    looked(reports, 100.0, "h1")
+    assert looked(reports, 110.0, "h1", disabled=True) == ([100.0], [True])
+    assert looked(reports, 120.0, "h1", disabled=True) == ([100.0], [False])
+
+
+def test_some_of_many_have_news() -> None:
+    reports = LastReports()
+    assert looked(reports, 1.0, "h1", "h2", "h3") == ([1.0] * 3, [True] * 3)
+    assert looked(reports, 2.0, "h4", "h3", "h1", counts=[1, 2, 1]) == ([2.0, 2.0, 1.0], [True, True, False])
 
 
 def test_a_newcomer_takes_the_place_of_a_host_that_is_gone() -> None:
     reports = LastReports()
     for number, host in enumerate(("h1", "h2", "h3")):
-        reports.look(sign(host), mono=float(number))
+        looked(reports, float(number), host)
     assert reports.forget_others({"h1", "h3"}) == ["h2"]
-    with pytest.raises(KeyError):
-        reports.at("h2")
-    assert reports.look(sign("h4", count=9), mono=50.0)
-    assert not reports.look(sign("h4", count=9), mono=60.0)
-    assert [reports.at(host) for host in ("h1", "h3", "h4")] == [0.0, 2.0, 50.0]
-    assert reports.look(sign("h2"), mono=70.0)
+    assert looked(reports, 50.0, "h4", counts=[9]) == ([50.0], [True])
+    assert looked(reports, 60.0, "h4", counts=[9]) == ([50.0], [False])
+    assert looked(reports, 60.0, "h1", "h3", "h4", counts=[1, 1, 9]) == ([0.0, 2.0, 50.0], [False] * 3)
+    assert looked(reports, 70.0, "h2") == ([70.0], [True])
