@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,7 @@ class DictionaryColumn:
         return self._codes[:size]
 
     def _code(self, value: Any) -> int:
-        key = (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
+        key = value if type(value) is str else _key(value)
         code = self._known.get(key)
         if code is None:
             code = self._known[key] = len(self.values)
@@ -65,6 +65,11 @@ class DictionaryColumn:
         self._codes = grown
 
 
+def _key(value: Any) -> Hashable:
+    """Differs from that of every other value, and from every text."""
+    return (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
+
+
 UNIQUE = frozenset({"host_ip"})
 """Attributes whose value differs on every host: they get no dictionary column."""
 
@@ -74,10 +79,9 @@ class DictionaryColumns(dict[str, DictionaryColumn]):
 
     def tell(self, rows: Ints, attributes: Sequence[Mapping[str, Any]]) -> None:
         """These are the attributes of the hosts in these rows, and they have no others."""
-        for each in attributes:
-            for name, value in each.items():
-                if value is not None and name not in self and name not in UNIQUE:
-                    self[name] = DictionaryColumn()
+        for name in sorted(set().union(*attributes).difference(self, UNIQUE)):
+            if any(each.get(name) is not None for each in attributes):
+                self[name] = DictionaryColumn()
         for name, facet in self.items():
             facet.put(rows, [each.get(name) for each in attributes])
 
