@@ -233,13 +233,13 @@ def _signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
         SELECT sequence, ... FROM feed_head LEFT JOIN (
             SELECT json_group_array(host), ... FROM (
-                SELECT host, ..., (row_number() OVER (ORDER BY host) - 1) / 2 AS number FROM services WHERE ...
+                SELECT host, ..., (row_number() OVER () - 1) / 2 AS number FROM services WHERE ...
             ) GROUP BY number
         ) ON true WHERE id = 1
         -- 7 | ["a","b"] | ...
         -- 7 | ["c"]     | ...
     """
-    place = sa.func.row_number().over(order_by=services.c.host) - 1
+    place = sa.func.row_number().over() - 1
     flags = (sa.cast(services.c[name], sa.Integer).label(name) for name in _FLAGS)
     columns = (services.c.host, services.c.report_count, _AGE, *flags, (place // dialect.JSON_ARRAY_SIZE).label("number"))
     each = sa.select(*columns).where(which).subquery("numbered")
