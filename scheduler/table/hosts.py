@@ -111,7 +111,10 @@ class Hosts:
         return takes(found, part, self.more) if found else None
 
     def most_on_nodes(self, part: NodePart) -> Floats | None:
-        """At most how many servers of the request their NUMA nodes take, those of ``more`` included; None as above."""
+        """At most how many servers of the request their NUMA nodes take, not rounded; None as above.
+
+        Those of ``more`` are included.
+        """
         found = self._node_rooms()
         return most(found, part) if found else None
 
@@ -302,8 +305,7 @@ class Hosts:
         racks = self._racks_of(counts)
         by_rack = np.bincount(racks, list(counts.values()), len(self.table.aggregates.racks.names) + 1)
         by_rack[-1] = 0
-        found: Ints = by_rack.astype(np.int64)[self.rack]
-        return found + self.more
+        return self._of_racks(by_rack.astype(np.int64)) + self.more
 
     @property
     def in_own_racks(self) -> Mask:
@@ -312,8 +314,15 @@ class Hosts:
         free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
         free[racks] = False
         free[-1] = False
-        found: Mask = free[self.rack]
-        return found
+        return self._of_racks(free)
+
+    def _of_racks(self, by_rack: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+        """The element for the rack of each, by number; the last one for those that are in none."""
+        of_combinations = self.table.aggregates.racks.of
+        if of_combinations.size < len(self):
+            found: npt.NDArray[Kind] = by_rack[of_combinations][self._pick(self.table.aggregation)]
+            return found
+        return by_rack[self.rack]
 
     def _racks_of(self, hosts: Collection[str]) -> Ints:
         """The racks of hosts that are named in lower case. All nodes of a host are in one."""
@@ -336,12 +345,16 @@ class Hosts:
 
     @property
     def members(self) -> Ints:
-        """How many members of the request's group each host has; slots held for retries count unless they are yielding."""
+        """How many members of the request's group each host has; slots held for retries count unless they are yielding.
+
+        Not to be written to.
+        """
         with_held, members = not self.request.yielding, self.request.members
         table = self.table
         if self.rows is not None and (self.rows.size <= FEW_ROWS or self.rows.size * SPARSE_ROWS <= table.size):
             return members.of_rows(table.named_rows, self.rows, with_held=with_held) + self.more
-        return self._pick(members.by_row(table.named_rows, table.size, with_held=with_held)) + self.more
+        column = self._pick(members.by_row(table.named_rows, table.size, with_held=with_held))
+        return column if self._plain else column + self.more
 
     def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
         """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""

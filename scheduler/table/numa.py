@@ -73,13 +73,18 @@ def takes(found: Sequence[NodeRoom], part: NodePart, more: Ints | int = 0) -> Ma
 
 
 def most(found: Sequence[NodeRoom], part: NodePart) -> Floats:
-    """An upper limit of how many such servers each host takes, exact for servers of one node; inf where nodes are not counted."""
+    """An upper limit of how many such servers each host takes; inf where nodes are not counted.
+
+    Rounded down, it is exact for servers of one node, and for those that are divided over all nodes.
+    """
     if not part.nodes or part.nodes > len(found):
         return np.where(np.isposinf(found[0].vcpus), np.inf, 0.0)
+    if part.nodes == len(found):  # each server takes some of every node
+        return np.maximum(_quotient(_least(found), part), 0.0)
     first, *others = _parts(found, part)
     for each in others:
         first += each
-    return np.floor(first / part.nodes, out=first) if part.nodes > 1 else first
+    return np.divide(first, part.nodes, out=first) if part.nodes > 1 else first
 
 
 def choose(nodes: Sequence[NodeClasses], row: int, part: NodePart) -> tuple[int, ...] | None:
@@ -121,13 +126,27 @@ def _fits(room: NodeRoom, part: NodePart) -> Mask:
 def _parts(found: Sequence[NodeRoom], part: NodePart) -> Iterator[Floats]:
     """How many parts of such servers each node takes."""
     for room in found:
-        amounts = (room.vcpus, part.vcpus), (room.memory_mb, part.memory_mb)
-        parts = [free / amount for free, amount in amounts if amount]
-        first = parts[0] if parts else np.where(room.vcpus > -np.inf, np.inf, 0.0)
-        for other in parts[1:]:
-            np.minimum(first, other, out=first)
-        np.maximum(first, 0.0, out=first)
-        yield np.floor(first, out=first)
+        parts = _quotient(room, part)
+        np.maximum(parts, 0.0, out=parts)
+        yield np.floor(parts, out=parts)
+
+
+def _quotient(room: NodeRoom, part: NodePart) -> Floats:
+    """How many parts there is room for, not rounded; 0 or less where there is room for none."""
+    amounts = (room.vcpus, part.vcpus), (room.memory_mb, part.memory_mb)
+    parts = [free / amount for free, amount in amounts if amount]
+    first = parts[0] if parts else np.where(room.vcpus > -np.inf, np.inf, 0.0)
+    for other in parts[1:]:
+        np.minimum(first, other, out=first)
+    return first
+
+
+def _least(found: Sequence[NodeRoom]) -> NodeRoom:
+    """What is free on the nodes with the least of each host. Not to be written to."""
+    (vcpus, memory_mb), *others = found
+    for other in others:
+        vcpus, memory_mb = np.minimum(vcpus, other.vcpus), np.minimum(memory_mb, other.memory_mb)
+    return NodeRoom(vcpus, memory_mb)
 
 
 def _parts_on(free: tuple[float, float], part: NodePart) -> float:

@@ -34,6 +34,7 @@ class AffinityRoomWeigher(Weigher):
     All later members must join it, and nobody says how many will come.
     """
 
+    least = 0.0
     option = "affinity_room_weight_multiplier"
     applies_when = ("group",)
     per_host = True
@@ -49,10 +50,9 @@ class AffinityRoomWeigher(Weigher):
         room: Floats = rooms[0]
         for other in rooms[1:]:
             np.minimum(room, other, out=room)
-        np.floor(room, out=room)
         if (on_nodes := hosts.most_on_nodes(request.part)) is not None:
             np.minimum(room, on_nodes, out=room)
-        return room
+        return np.floor(room, out=room)
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):

@@ -219,6 +219,8 @@ def test_a_host_takes_as_many_servers_as_there_are_ways_for(
         passed = FILTER.passes(Hosts(made, request, np.array([row]), more), request)
         assert passed is not None
         assert bool(passed[0]) == (fit(free, part, nodes, more + 1) if any(part) else nodes <= len(sizes))
+    limit = Hosts(made, request, np.array([row])).most_on_nodes(request.part)
+    assert limit is not None
     taken = 0
     with made.tentative():  # the choice of nodes does not spoil it
         while taken < 12 and (chosen := made.nodes_for(row, request.part)) is not None:
@@ -227,6 +229,10 @@ def test_a_host_takes_as_many_servers_as_there_are_ways_for(
             taken += 1
     assert taken == 12 or not any(part) or not fit(free, part, nodes, taken + 1)
     assert not any(part) or fit(free, part, nodes, taken)
+    if nodes in (1, 4):  # of at most four
+        assert min(int(limit[0]), 12) == taken if any(part) else limit[0] == (np.inf if nodes <= len(sizes) else 0)
+    else:
+        assert limit[0] >= taken
 
 
 @given(st.integers(0, 10**6))
