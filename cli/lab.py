@@ -211,14 +211,15 @@ def policies_of(paths: Sequence[str]) -> list[Policy]:
     Raises Misconfigured for a file that processes would refuse, or with options that nobody knows. Raises Invalid for two files of
     one name.
     """
-    from cli.effective import Effective
     from lab.compare import Policy
-    from scheduler.opts import settings
-    from scheduler.plugins import load_driver
     from scheduler.settings import SchedulerSettings
 
     if not paths:
         return [Policy(name=DEFAULT_NAME, settings=SchedulerSettings())]
+    from cli.effective import Effective  # the options of all roles, which take a third of a second to import
+    from scheduler.opts import settings
+    from scheduler.plugins import load_driver
+
     found: dict[str, Policy] = {}
     for path in paths:
         name = Path(path).stem

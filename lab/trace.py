@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ NUMA, FAULT_DOMAINS = "numa", "fault-domains"
 IGNORABLE = (NUMA, FAULT_DOMAINS)
 """What of a trace and a fleet may be left out."""
 MIB_PER_GIB = 1024
+NUMBERS_KEPT = 4096
+"""Numbers that are not read again: most servers of a trace are of a few sizes."""
 
 
 class Arrival(NamedTuple):
@@ -109,6 +112,7 @@ def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
 # -- values -----------------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=NUMBERS_KEPT)
 def whole(text: str, name: str, least: int = 0) -> int:
     """A whole number, also if written ``8.0``. Raises ValueError for any other."""
     try:

@@ -114,10 +114,9 @@ class World:
         if arrival.policy is not None:
             request.members = self._members(arrival)
         found = survey(self.table, driver, request, 1)
-        with self.table.tentative():
-            chosen = driver.place(self.table, request, found, 1)
-        nodes = self.table.nodes_for(chosen[0], request.part) if chosen else None
-        return (None if nodes is None else ChosenPlace(chosen[0], nodes)), found
+        row = driver.choose_one(self.table, request, found)
+        nodes = None if row is None else self.table.nodes_for(row, request.part)
+        return (None if row is None or nodes is None else ChosenPlace(row, nodes)), found
 
     def claim(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
         """The server has room on the host of the row, on these NUMA nodes."""

@@ -67,6 +67,14 @@ class SchedulerDriver(Criteria, abc.ABC):
             engine.take(table, request, row)
         return rows
 
+    def choose_one(self, table: HostTable, request: Request, found: Survey) -> int | None:
+        """The row that ``place`` would choose for one instance; None if it chooses none. Nothing stays taken."""
+        if self.subset == 1 and type(self).choose is SchedulerDriver.choose:
+            return found.first()
+        with table.tentative():
+            rows = self.place(table, request, found, 1)
+        return rows[0] if rows else None
+
     @abc.abstractmethod
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
         """Tell the tenant in one sentence why only ``found`` of ``wanted`` instances found one of ``hosts`` hosts. Names no host.

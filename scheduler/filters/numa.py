@@ -20,7 +20,7 @@ class NUMATopologyFilter(Filter):
     reads = ("amounts", "extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.take_on_nodes(request.part)
+        return hosts.take_on_nodes(request.part) if hosts.table.classes.numa else None
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
         nodes = request.part.nodes

@@ -148,6 +148,11 @@ class Survey(abc.ABC):
     def best(self, count: int) -> tuple[Ints, Floats]:
         """The ``count`` best rows with their scores, best first; all rows if there are fewer."""
 
+    def first(self) -> int | None:
+        """The best row; None if there is none. It costs less than ``best`` if nobody asks for further rows."""
+        rows, _ = self.best(1)
+        return rows.item(0) if rows.size else None
+
     @abc.abstractmethod
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         """The same among the rows of one cell, given by number."""
@@ -210,6 +215,17 @@ class FleetSurvey(Survey):
 
     def _positions_of(self, rows: Ints) -> Ints:
         return rows if self._hosts.rows is None else np.searchsorted(self._hosts.rows, rows)
+
+    def first(self) -> int | None:
+        if not self._scores.size:
+            return None
+        scores = self._scores if self._left is None else np.where(self._left, self._scores, -np.inf)
+        highest = scores.item(scores.argmax())
+        if highest == -np.inf:
+            return None
+        positions: Ints = (scores >= highest - TIE_NOISE).nonzero()[0]
+        best = positions if positions.size == 1 else positions[self._exact(positions).argmax() :]
+        return self._rows(best[:1]).item(0)
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         if count > SELECTED_HOSTS:

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from objects.decision import FilterCount
 from scheduler.drivers.filter import FilterScheduler
 from scheduler.plan import engine
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
+from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
@@ -54,6 +57,32 @@ def test_the_filter_driver_says_which_filters_left_how_many(
 
 def test_the_filter_driver_says_that_the_fleet_is_empty() -> None:
     assert fleet.driver().refusal([], 0, 0, 1) == "No valid host was found: no host is known yet."
+
+
+class Emptiest(FilterScheduler):
+    """Chooses the host with the most free vCPUs."""
+
+    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+        rows = found.rows[table.free_vcpus[found.rows].argsort()[::-1]]
+        return [int(row) for row in rows[:count]]
+
+
+@given(st.lists(st.integers(1, 6), max_size=12), st.integers(1, 3), st.booleans(), st.integers(0, 99))
+def test_one_host_is_chosen_as_by_a_plan_and_not_taken(sizes: list[int], subset: int, is_own: bool, seed: int) -> None:
+    table = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(sizes)])
+    settings = SchedulerSettings(host_subset_size=subset)
+    given_by = fleet.driver(host_subset_size=subset)
+    driver = Emptiest(settings, given_by.filters, given_by.weighers) if is_own else given_by
+    asked = fleet.spec(fleet.flavor(vcpus=4))
+    before = table.free_vcpus.tolist()
+    request = fleet.request(asked, table, seed=seed)
+    chosen = driver.choose_one(table, request, engine.survey(table, driver, request))
+    assert table.free_vcpus.tolist() == before
+    request = fleet.request(asked, table, seed=seed)
+    with table.tentative():
+        rows = driver.place(table, request, engine.survey(table, driver, request), 1)
+    assert rows == ([] if chosen is None else [chosen])
+    assert (chosen is None) == (max(sizes, default=0) < 4)
 
 
 class TestChance:

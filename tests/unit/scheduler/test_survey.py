@@ -85,6 +85,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
         theirs = [row for row in in_order if table.cell[row] == cell]
         for count in (3, SELECTED_HOSTS):
             assert found.best_of_cell(cell, count)[0].tolist() == theirs[:count]
+    assert engine.survey(table, driver, asked).first() == next(iter(in_order), None)
     with table.tentative():
         assert engine.choose(table, driver, asked, found, 1) == in_order[:1]
 
@@ -99,6 +100,7 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
     in_order = found.rows[np.argsort(-found.scores, kind="stable")].tolist()
     for some in (1, count):
         assert engine.survey(table, driver, asked).best(some)[0].tolist() == in_order[:some]
+    assert engine.survey(table, driver, asked).first() == in_order[0]
     theirs = [row for row in in_order if table.cell[row] == 1]
     assert engine.survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
 
