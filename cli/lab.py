@@ -74,7 +74,7 @@ class LabTune(AdminLister):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_trace_arguments(parser)
         parser.add_argument("--config", metavar="FILE", help="configuration file whose [scheduler] options are the beginning")
-        text = "a weight multiplier or leftover_shape, and the values to try; may be repeated, for all combinations"
+        text = "a weight multiplier, leftover_shape or leftover_from, and the values to try; may be repeated, for all combinations"
         parser.add_argument(
             "--try", dest="tried", metavar="OPTION=VALUE,...", type=values_of, action="append", required=True, help=text
         )
@@ -190,17 +190,18 @@ def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question
 
 def values_of(text: str) -> tuple[str, tuple[float, ...]]:
     """``option=1,2.5``, of an option that can be tuned."""
-    from scheduler.settings import SchedulerSettings
+    from scheduler.settings import LEFTOVER_OPTIONS, SchedulerSettings
 
     name, _, listed = text.partition("=")
-    known = [field for field in SchedulerSettings.__struct_fields__ if field.endswith("_weight_multiplier")] + ["leftover_shape"]
+    known = [field for field in SchedulerSettings.__struct_fields__ if field.endswith("_weight_multiplier")]
+    known += LEFTOVER_OPTIONS
     if name not in known:
         raise argparse.ArgumentTypeError(f"{name[:60]!r} is not one of {', '.join(known)}")
     try:
         values = tuple(float(value) for value in listed.split(","))
     except ValueError:
         values = (math.nan,)
-    if not all(abs(value) <= VALUE_LIMIT for value in values) or (name == "leftover_shape" and min(values) < 0):
+    if not all(abs(value) <= VALUE_LIMIT for value in values) or (name in LEFTOVER_OPTIONS and min(values) < 0):
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: the values are numbers with commas between them")
     return name, values
 

@@ -23,6 +23,9 @@ BUFFER_BYTES = 1 << 20
 """Of each column of a Parquet file, read at a time."""
 MISSING = "Parquet needs the Python package pyarrow: pip install 'superconductor[lab]'"
 
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Which other programs write into files that they call CSV."""
+
 Value = str | int | float | None
 
 
@@ -56,10 +59,16 @@ def check_columns(path: Path, given: tuple[str, ...], needed: Sequence[str], opt
     twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
     for names, what in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
         if names:
-            known = f"{', '.join(needed)}; optional: {', '.join(optional)}"
+            known = ", ".join(needed) + (f"; optional: {', '.join(optional)}" if optional else "")
             where = path if is_parquet(path) else f"{path}, line 1"
-            raise errors.Invalid(f"{where}: the column {names[0]!r} {what}. Columns: {known}")
+            raise errors.Invalid(f"{where}: the column {names[0]!r} {what}{_other_separator(given)}. Columns: {known}")
     return {name: place for place, name in enumerate(given)}
+
+
+def _other_separator(given: tuple[str, ...]) -> str:
+    """A hint for a first line whose names are not separated by commas."""
+    found = next((name for mark, name in OTHER_SEPARATORS.items() if len(given) == 1 and mark in given[0]), None)
+    return f"; commas separate columns, and this line has {found}" if found else ""
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

@@ -159,6 +159,7 @@ class _PlainLine:
 
     def __init__(self, places: dict[str, int], *, without_numa: bool) -> None:
         self._places, self._without_numa = places, without_numa
+        self._policies: dict[str, GroupPolicy] = {}
 
     def __call__(self, values: Sequence[str], line: int) -> Arrival:
         at = self._places
@@ -198,7 +199,10 @@ class _PlainLine:
             return "", None
         if policy not in list(GroupPolicy):
             raise ValueError(f"policy: {policy!r} is not one of {', '.join(GroupPolicy)}")
-        return group, GroupPolicy(policy)
+        found = GroupPolicy(policy)
+        if self._policies.setdefault(group, found) is not found:
+            raise ValueError(f"policy: group {group!r} has the policy {self._policies[group]} in a server before")
+        return group, found
 
 
 def _azure(values: Sequence[str], line: int) -> Arrival:

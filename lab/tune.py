@@ -15,7 +15,9 @@ from lab.demand import demand_of
 from lab.figures import PolicyOutcome
 from lab.trace import open_trace
 from objects import errors
-from scheduler.settings import SchedulerSettings
+from scheduler.plugins import load_driver
+from scheduler.settings import LEFTOVER_OPTIONS, SchedulerSettings
+from scheduler.weighers.leftover import LeftoverWeigher
 
 TRIALS_LIMIT = 200
 """Maximum number of combinations of values."""
@@ -46,7 +48,16 @@ class Trial(NamedTuple):
 
 
 def trials_of(settings: SchedulerSettings, tried: Mapping[str, Sequence[float]]) -> list[Policy]:
-    """The settings as they are, and with each combination of values. Raises Invalid for too many."""
+    """The settings as they are, and with each combination of values.
+
+    Raises Invalid for too many, and for an option that no enabled weigher uses: its values would make no difference.
+    """
+    used = {weigher.option for weigher in load_driver(settings).weighers}
+    if LeftoverWeigher.option in used:
+        used.update(LEFTOVER_OPTIONS)
+    for option in tried:
+        if option not in used:
+            raise errors.Invalid(f"--try: no enabled weigher uses {option}; name its weigher in enabled_weighers of --config")
     policies = [Policy(name=UNTRIED, settings=settings)]
     for values in itertools.product(*tried.values()):
         changes = dict(zip(tried, values, strict=True))

@@ -27,6 +27,9 @@ DEFAULT_WEIGHERS = (
     "CrossCellWeigher",
 )
 
+LEFTOVER_OPTIONS = ("leftover_shape", "leftover_from")
+"""What LeftoverWeigher reads beside its multiplier."""
+
 
 class SchedulerSettings(Object, frozen=True, kw_only=True):
     """All times are in seconds. Names and default multipliers are those of Nova if Nova has them."""

@@ -46,9 +46,12 @@ def test_the_best_values_of_the_first_part_are_tried_on_the_rest(tmp_path: Path,
         ("--try leftover_shape=", 2, "the values are numbers"),
         ("--try leftover_shape=-1", 2, "the values are numbers"),
         ("--try leftover_shape=nan", 2, "the values are numbers"),
+        ("--try leftover_from=-1", 2, "the values are numbers"),
+        ("--try leftover_from=0.5", 1, "--try: no enabled weigher uses leftover_from; name its weigher"),
+        ("--try io_ops_weight_multiplier=-1", 1, "--try: no enabled weigher uses io_ops_weight_multiplier"),
         ("--try leftover_shape=1 --part 100", 1, "--part: nothing is left"),
         ("--try leftover_shape=1 --try leftover_shape=2", 1, "--try: an option is named twice"),
-        (f"--try leftover_shape={','.join(map(str, range(300)))}", 1, "more than 200 combinations"),
+        (f"--try ram_weight_multiplier={','.join(map(str, range(300)))}", 1, "more than 200 combinations"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(tmp_path: Path, shell: Shell, words: str, status: int, text: str) -> None:
@@ -58,7 +61,18 @@ def test_what_cannot_be_tried_is_refused(tmp_path: Path, shell: Shell, words: st
     assert text in outcome.err
 
 
+def test_what_a_configuration_enables_can_be_tried(tmp_path: Path, shell: Shell) -> None:
+    config = tmp_path / "pack.conf"
+    config.write_text("[scheduler]\nenabled_weighers = LeftoverWeigher\n")
+    trace, fleet = made_trace(tmp_path / "trace.csv", 20), made_fleet(tmp_path / "fleet.csv", 3)
+    words = "--try leftover_from=0,0.5 --try leftover_shape=1 --seeds 1 --processes 1 -f json"
+    outcome = shell(f"lab tune {trace} --fleet {fleet} --config {config} {words}")
+    assert outcome.status == 0, outcome
+    names = {each["Settings"] for each in json.loads(outcome.out)}
+    assert names == {"as it is", "leftover_from=0 leftover_shape=1", "leftover_from=0.5 leftover_shape=1"}
+
+
 def test_a_trace_without_times_is_refused(tmp_path: Path, shell: Shell) -> None:
     trace = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,1,,,"])
-    line = f"lab tune {trace} --fleet {made_fleet(tmp_path / 'fleet.csv', 3)} --ignore numa --try leftover_shape=1"
+    line = f"lab tune {trace} --fleet {made_fleet(tmp_path / 'fleet.csv', 3)} --ignore numa --try ram_weight_multiplier=1"
     assert "cannot be divided into two parts" in shell.refused(line)

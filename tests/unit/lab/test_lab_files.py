@@ -96,6 +96,8 @@ def test_fault_domains_need_racks(tmp_path: Path) -> None:
         (f"{HEADER},id", ["a,0,1,1,1,a"], "line 1: the column 'id' is there twice"),
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,"], "line 2: a server has both a group and a policy"),
         (f"{HEADER},group,policy", ["a,0,1,1,1,g,near"], "line 2: policy: 'near' is not one of affinity"),
+        (f"{HEADER},group,policy", ["a,0,1,1,1,g,affinity", "b,0,1,1,1,g,anti-affinity"], "line 3: policy: group 'g' has the"),
+        (HEADER.replace(",", ";"), [], "the column 'id' is missing; commas separate columns, and this line has semicolons"),
         (f"{HEADER},numa_nodes", ["a,0,1,3,4,2"], "line 2: numa_nodes: 3 vCPUs and 4 MiB cannot be divided equally among 2 nodes"),
         (HUAWEI, ["8,16,1,near,1,"], "line 2: strategy: 'near' is not one of"),
         (HUAWEI, ["8,16,1,fault_domain,1,"], "line 2: domain: is missing"),
@@ -141,7 +143,7 @@ def test_racks_are_in_the_fleet_or_in_a_file(tmp_path: Path) -> None:
     racks = write_lines(tmp_path / "racks.csv", "rack_id,host_id", ["r3,B", "r4,z"])
     assert [host.rack for host in read_fleet(fleet, (), racks)] == ["r1", "r3", None]
     for header, lines, text in (
-        ("host,rack", ["a,r1"], "line 1: the column 'host_id' is missing"),
+        ("host,rack", ["a,r1"], r"line 1: the column 'host_id' is missing. Columns: host_id, rack_id$"),
         ("host_id,rack_id", ["a,"], "line 2: a host or its rack is missing"),
         ("host_id,rack_id", ["a,r1", "A,r2"], "line 3: host A is in rack r1, too"),
         ("host_id,rack_id", ["z,r1"], "names no host of"),
