@@ -40,6 +40,12 @@ class AffinityRoomWeigher(Weigher):
     per_host = True
     reads: ClassVar[tuple[str, ...] | None] = ("amounts", "group")
 
+    def needs_pass(self, request: Request) -> bool:
+        return request.founding
+
+    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
+        return None
+
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if not request.founding:
             return None

@@ -77,6 +77,10 @@ class Weigher(abc.ABC):
         """The only rows whose raw weight is not 0 for this request, in order; None: the weigher does not apply to it."""
         raise NotImplementedError
 
+    def needs_pass(self, request: Request) -> bool:
+        """Whether it weighs all hosts for this request, though it ``says_rows``: then no kept answers are used."""
+        return False
+
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         """One raw weight per host; None: the weigher does not apply to this request."""

@@ -44,6 +44,7 @@ WEIGHERS = (
     "BuildFailureWeigher",
     "ServerGroupSoftAffinityWeigher",
     "ServerGroupSoftAntiAffinityWeigher",
+    "AffinityRoomWeigher",
 )
 HOSTS = 3 * BLOCK + 17
 EVERY_S = 60.0
@@ -336,6 +337,15 @@ def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy
     survey()
     monkeypatch.setattr(engine, "narrow", None)
     assert survey().best(1)[0].size == 1
+
+
+def test_the_first_member_of_an_affinity_group_is_weighed_by_its_room_on_all_hosts() -> None:
+    world = World(3)
+    asked = fleet.spec(group=fleet.group(GroupPolicy.AFFINITY))
+    for _ in range(3):
+        found = engine.survey(world.table, world.driver, fleet.request(asked, world.table, alive_since=world.now - EVERY_S))
+        assert not isinstance(found, KeptSurvey)
+        assert any(part.weigher.name == "AffinityRoomWeigher" for part in found.parts)
 
 
 class EvenNames:
