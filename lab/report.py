@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -15,6 +16,8 @@ HEAT = ("#f7fbff", "#e3eef9", "#cfe1f2", "#b5d4e9", "#93c3df", "#6daed5", "#4b97
 """From an empty host to a full one, in steps of a tenth."""
 WIDTH, HEIGHT, LEFT, BELOW = 720, 220, 56, 28
 TICKS = 5
+ROUND_FACTORS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Steps between ticks, times a power of ten."""
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #222; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } h3 { font-size: 1rem }
@@ -108,10 +111,11 @@ def html(report: ReplayReport) -> str:
 def _summary(report: ReplayReport) -> str:
     demand = report.demand
     days = (demand.ends - demand.begins) / DAY_S
+    cells = "1 cell" if report.fleet_cells == 1 else f"{report.fleet_cells} cells"
     ignored = f" Left out: {', '.join(report.ignored)}." if report.ignored else ""
     return (
         f"{demand.servers:,} servers, format {report.format}, in a window of {days:.2f} days. Fleet {report.fleet}: "
-        f"{report.fleet_vcpus:,} vCPUs and {report.fleet_memory_mb:,} MiB in {report.fleet_cells} cells. "
+        f"{report.fleet_vcpus:,} vCPUs and {report.fleet_memory_mb:,} MiB in {cells}. "
         f"The peak of the demand is {demand.peak_vcpus:,} vCPUs and {demand.peak_memory_mb:,} MiB: by volume it needs "
         f"{demand.bound.hosts:,} hosts. Seed {report.seed}.{ignored}"
     )
@@ -188,7 +192,7 @@ def _plot(title: str, lines: Sequence[Line]) -> str:
     """Lines over days."""
     points = [point for line in lines for point in line.points]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
-    top = max((y for _, y in points), default=0.0) or 1.0
+    top = round_top(max((y for _, y in points), default=0.0))
 
     def place(x: float, y: float) -> str:
         across = (x - first) / (last - first) if last > first else 0.5
@@ -205,6 +209,13 @@ def _plot(title: str, lines: Sequence[Line]) -> str:
         path = " ".join(place(x, y) for x, y in line.points)
         drawn.append(f'<polyline fill="none" stroke="{line.colour}" stroke-width="1.5"{dash} points="{path}"/>')
     return _figure(title, drawn, HEIGHT)
+
+
+def round_top(highest: float) -> float:
+    """The end of an axis from 0 that has round numbers at its ticks and ``highest`` on it."""
+    step = (highest or 1.0) / TICKS
+    unit = 10.0 ** math.floor(math.log10(step))
+    return TICKS * unit * next(factor for factor in ROUND_FACTORS if factor * unit >= step * (1 - 1e-9))
 
 
 def _axes(top: float) -> str:
