@@ -1,4 +1,7 @@
-"""One scheduler process as ``bench/fleet_start.py`` measures it. Arguments: the API database's URL, and a leased request."""
+"""One scheduler process as ``bench/fleet_start.py`` measures it.
+
+Arguments: the API database's URL, a leased request, and how many claims to make once all cells have been read, by how many threads.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from scheduler.main import SchedulerService
 from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
 
+SETTINGS = SchedulerSettings(service_down_time=1e6)
+"""No agent reports here."""
 READ_TIMEOUT_S = 600.0
 """Seconds in which all cells are to be read."""
 
@@ -41,12 +46,26 @@ def choose(service: SchedulerService, asked: RequestSpec) -> Selection:
         return chosen
 
 
-def main(url: str, request: str) -> None:
+def claim(service: SchedulerService, api: Database, count: int, threads: int) -> None:
+    """Say what durable claims cost, those that come one after the other and those of several threads."""
+    from bench import _ledger, claims  # not before the start is measured
+
+    claims.by_threads(service.manager, _ledger.lease(api, 200), threads)
+    for some in sorted({1, threads}):
+        leased = _ledger.lease(api, count // (8 if some == 1 else 1))
+        began, burnt = time.perf_counter(), time.process_time()
+        seconds = claims.by_threads(service.manager, leased, some)
+        took, burnt = time.perf_counter() - began, time.process_time() - burnt
+        rate = f"{len(leased) / took:.0f} claims/s, {claims.percentiles(seconds)}"
+        print(f"  {some} threads: {rate}, {burnt / len(leased) * 1e3:.2f} ms of CPU per claim", flush=True)
+
+
+def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
     imported, importing = age(), time.process_time()
     asked = stored.load(request, RequestSpec)
     api = Database(url, name="api")
     registry = CellRegistry(api)
-    service = SchedulerService(SchedulerSettings(), registry, api, Bus("embedded://bench/fleet-start", name="api"))
+    service = SchedulerService(SETTINGS, registry, api, Bus("embedded://bench/fleet-start", name="api"))
     service.start()
     started = age()
     chosen = choose(service, asked)
@@ -62,6 +81,8 @@ def main(url: str, request: str) -> None:
         f"chosen {chosen.host}",
         flush=True,
     )
+    if int(claims):
+        claim(service, api, int(claims), int(threads))
     service.stop()
     registry.close()
 

@@ -7,7 +7,8 @@
 on the server that tests use, filled beforehand, and are dropped at the end. Each run is a process of its own, which starts the
 service as ``superconductor-scheduler`` does, with a bus inside it, and asks for one server. Time counts from the start of that
 process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``) once
-it has decided and has read all cells.
+it has decided and has read all cells. ``--claims N`` then makes so many durable claims by ``--threads`` threads (8), and an eighth
+as many by one thread.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ def main() -> None:
     parser.add_argument("--allocations", type=int)
     parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--claims", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=8)
     told = parser.parse_args()
     hosts = told.hosts or (200 if told.smoke else 100_000)
     with contextlib.ExitStack() as stack:
@@ -107,7 +110,8 @@ def main() -> None:
         print(server)
         for _ in range(told.runs or (1 if told.smoke else 3)):
             [asked] = _ledger.lease(api, 1, [fleet.flavor(2, 4096, 40)])
-            subprocess.run([sys.executable, SCHEDULER, url, stored.dump(asked)], check=True)
+            given = [url, stored.dump(asked), str(told.claims), str(told.threads)]
+            subprocess.run([sys.executable, SCHEDULER, *given], check=True)
         api.dispose()
 
 
