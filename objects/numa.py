@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from objects.base import Object
 
@@ -32,6 +33,7 @@ class HostNumaNode(Object, frozen=True, kw_only=True):
     memory_mb: int
 
 
+@lru_cache(maxsize=HOST_NODES_LIMIT)
 def class_names(node: int) -> tuple[str, str]:
     """The names of the vCPUs and of the memory of a node."""
     return f"NUMA{node}_VCPU", f"NUMA{node}_MEMORY_MB"
@@ -51,8 +53,12 @@ def share(amount: int, nodes: int) -> int:
 def taken(nodes: Sequence[int], vcpus: int, memory_mb: int) -> dict[str, int]:
     """What a server that is tied to these nodes takes of them, by class."""
     amounts: dict[str, int] = {}
+    if not nodes:
+        return amounts
+    own = share(vcpus, len(nodes)), share(memory_mb, len(nodes))
     for node in nodes:
-        amounts |= zip(class_names(node), (share(vcpus, len(nodes)), share(memory_mb, len(nodes))), strict=True)
+        of_vcpus, of_memory = class_names(node)
+        amounts[of_vcpus], amounts[of_memory] = own
     return amounts
 
 

@@ -212,7 +212,7 @@ def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for number, each in enumerate(table.node_rooms(np.array(rows, np.int64))):
         for name, room in zip(numa.class_names(number), each, strict=True):
-            found[name] = [max(free, -1.0) if free < np.inf else -1.0 for free in room.tolist()]
+            found[name] = [free if -1.0 < free < np.inf else -1.0 for free in room.tolist()]
     return found
 
 

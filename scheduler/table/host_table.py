@@ -154,6 +154,7 @@ class HostTable(TentativeClaims):
         self._free: list[int] = []
         self._of_cell: dict[int, Ints] = {}
         self._by_cell: RowsByCell | None = None
+        self._racks: tuple[Ints, Ints] | None = None  # of combinations of aggregates, and of all rows
 
     def __len__(self) -> int:
         """Hosts that cells report."""
@@ -253,6 +254,7 @@ class HostTable(TentativeClaims):
         self._row_of_inventory.pop(int(self.inventory[row]), None)
         self._set_cell(row, -1)
         self.clear(row)
+        self._racks = None
         self.failing.discard(row)
         self._note_up(np.array([row], np.int64))
         self.facets.tell(np.array([row], np.int64), [{}])
@@ -578,11 +580,17 @@ class HostTable(TentativeClaims):
         self.home[rows] = homes
         self.zone[rows] = self._topology.zones_of(hosts)
         self.aggregation[rows] = self.aggregates.of(hosts)
+        self._racks = None
 
     def racks_of(self, rows: Ints | slice) -> Ints:
-        """The racks of these rows by number; -1: in none, or in several."""
-        racks: Ints = self.aggregates.racks.of[self.aggregation[rows]]
-        return racks
+        """The racks of these rows by number; -1: in none, or in several. Not to be written to."""
+        of_combinations = self.aggregates.racks.of
+        if not isinstance(rows, slice):
+            some: Ints = of_combinations[self.aggregation[rows]]
+            return some
+        if self._racks is None or self._racks[0] is not of_combinations or self._racks[1].size != self.size:
+            self._racks = of_combinations, of_combinations[self.aggregation[: self.size]]
+        return self._racks[1][rows]
 
     @property
     def aggregates(self) -> Aggregates:

@@ -305,7 +305,8 @@ class Hosts:
         racks = self._racks_of(counts)
         by_rack = np.bincount(racks, list(counts.values()), len(self.table.aggregates.racks.names) + 1)
         by_rack[-1] = 0
-        return self._of_racks(by_rack.astype(np.int64)) + self.more
+        found: Ints = by_rack.astype(np.int64)[self.rack]
+        return found + self.more
 
     @property
     def in_own_racks(self) -> Mask:
@@ -314,15 +315,8 @@ class Hosts:
         free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
         free[racks] = False
         free[-1] = False
-        return self._of_racks(free)
-
-    def _of_racks(self, by_rack: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-        """The element for the rack of each, by number; the last one for those that are in none."""
-        of_combinations = self.table.aggregates.racks.of
-        if of_combinations.size < len(self):
-            found: npt.NDArray[Kind] = by_rack[of_combinations][self._pick(self.table.aggregation)]
-            return found
-        return by_rack[self.rack]
+        found: Mask = free[self.rack]
+        return found
 
     def _racks_of(self, hosts: Collection[str]) -> Ints:
         """The racks of hosts that are named in lower case. All nodes of a host are in one."""

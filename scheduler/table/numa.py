@@ -73,14 +73,14 @@ def takes(found: Sequence[NodeRoom], part: NodePart, more: Ints | int = 0) -> Ma
 
 
 def most(found: Sequence[NodeRoom], part: NodePart) -> Floats:
-    """An upper limit of how many such servers each host takes; inf where nodes are not counted.
+    """An upper limit of how many such servers each host takes; inf where nodes are not counted, less than 1 where none fits.
 
     Rounded down, it is exact for servers of one node, and for those that are divided over all nodes.
     """
     if not part.nodes or part.nodes > len(found):
         return np.where(np.isposinf(found[0].vcpus), np.inf, 0.0)
     if part.nodes == len(found):  # each server takes some of every node
-        return np.maximum(_quotient(_least(found), part), 0.0)
+        return _quotient(_least(found), part)
     first, *others = _parts(found, part)
     for each in others:
         first += each
@@ -96,13 +96,16 @@ def choose(nodes: Sequence[NodeClasses], row: int, part: NodePart) -> tuple[int,
     free = [(vcpus.room.item(row), memory_mb.room.item(row)) for vcpus, memory_mb in nodes]
     if free[0][0] == np.inf:
         return ()
+    if part.nodes == 1 and part.vcpus and part.memory_mb:  # most servers
+        enough = [(cpus, memory, n) for n, (cpus, memory) in enumerate(free) if cpus >= part.vcpus and memory >= part.memory_mb]
+        return (min(enough)[2],) if enough else None
     fitting = [n for n, (vcpus, memory_mb) in enumerate(free) if _holds(vcpus, part.vcpus) and _holds(memory_mb, part.memory_mb)]
     if not part.nodes or len(fitting) < part.nodes:
         return None
     if part.nodes == len(fitting):
         return tuple(fitting)
     if part.nodes == 1:
-        return (min(fitting, key=lambda n: (*free[n], n)),)
+        return (min([(*free[n], n) for n in fitting])[2],)
     ordered = sorted(fitting, key=lambda n: (-_parts_on(free[n], part), n))
     return tuple(sorted(ordered[: part.nodes]))
 

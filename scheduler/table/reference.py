@@ -57,10 +57,11 @@ def extremes(raw: Floats, left: Mask | None, least: float | None) -> tuple[float
     last, first = raw.argmin(), raw.argmax()
     low, high = raw.item(last), raw.item(first)
     if left is not None:  # the extremes of all hosts usually are those of the remaining ones
-        if not left[first]:
+        some = left.argmax()  # the first that is left; many hosts often weigh alike
+        if not left[first] and raw[some] != high:
             there = np.where(left, raw, -np.inf)
             high = there.item(there.argmax())
-        if (least is None or low < least) and not left[last]:
+        if (least is None or low < least) and not left[last] and raw[some] != low:
             there = np.where(left, raw, np.inf)
             low = there.item(there.argmin())
     return (least if least is not None and low > least else low), high

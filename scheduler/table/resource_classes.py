@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -69,7 +69,8 @@ class NodeAmount(ResourceClass):
 
     def room_of(self, rows: Ints | slice, size: int) -> Floats:
         """The room of these rows of a table of ``size`` rows."""
-        self.grow(size)
+        if size > self.room.size:
+            self.grow(size)
         picked: Floats = self.room[rows]
         return picked
 
@@ -90,6 +91,7 @@ class Classes(dict[str, ResourceClass]):
     def __init__(self) -> None:
         super().__init__()
         self.numa: tuple[NodeClasses, ...] = ()
+        self._rows = 0  # all classes have room for so many
 
     def report(self, row: int, used: Amounts, *, first: bool = True) -> bool:
         """What the agent of the host in this row counts as used.
@@ -146,17 +148,18 @@ class Classes(dict[str, ResourceClass]):
         """What is free on the host in this row, of the classes that it has."""
         return {name: float(each.free(slice(row, row + 1))[0]) for name, each in self._of(row) if each.cap[row]}
 
-    def _of(self, row: int, *named: Amounts) -> list[tuple[str, ResourceClass]]:
+    def _of(self, row: int, *named: Amounts) -> ItemsView[str, ResourceClass]:
         """Every class, those included that are named for the first time, with room for this row."""
-        if not self and not any(named):
-            return []
         for names in named:
-            for name in names:
-                if name not in self:
-                    self._meet(name, row + 1)
-        for each in self.values():
-            each.grow(row + 1)
-        return list(self.items())
+            if not names.keys() <= self.keys():
+                for name in names:
+                    if name not in self:
+                        self._meet(name, row + 1)
+        if row >= self._rows and self:
+            for each in self.values():
+                each.grow(row + 1)
+            self._rows = min(each.cap.size for each in self.values())
+        return self.items()
 
     def _with_row(self, name: str, row: int) -> ResourceClass:
         """The class, with room for this row."""
@@ -169,6 +172,7 @@ class Classes(dict[str, ResourceClass]):
 
     def _meet(self, name: str, room: int) -> None:
         node = numa.node_of_class(name)
+        self._rows = 0
         if node is None:
             self[name] = ResourceClass(room)
         elif node < numa.HOST_NODES_LIMIT:
@@ -187,14 +191,23 @@ class Classes(dict[str, ResourceClass]):
     def set_used(self, row: int, vcpus: float, memory_mb: float) -> None:
         """How much is used of the host in this row, by servers on its nodes and by others."""
         nodes = self.numa_with_row(row)
-        there = [bool(node.vcpus.cap.item(row) or node.memory_mb.cap.item(row)) for node in nodes]
-        is_counted = any(there)
-        for used, amounts in ((vcpus, [node.vcpus for node in nodes]), (memory_mb, [node.memory_mb for node in nodes])):
-            claimed = [each.claimed.item(row) for each in amounts]
-            others = max(used - sum(claimed), 0.0)
-            for has, each, own in zip(there, amounts, claimed, strict=True):
-                room = each.cap.item(row) - own - others if has else -np.inf
-                each.room[row] = room if is_counted else np.inf
+        absent = np.inf
+        others_vcpus, others_memory = vcpus, memory_mb
+        left: list[tuple[float, float] | None] = []
+        for cpus, memory in nodes:
+            cap_vcpus, cap_memory = cpus.cap.item(row), memory.cap.item(row)
+            own_vcpus, own_memory = cpus.claimed.item(row), memory.claimed.item(row)
+            others_vcpus -= own_vcpus
+            others_memory -= own_memory
+            if cap_vcpus or cap_memory:
+                absent = -np.inf
+                left.append((cap_vcpus - own_vcpus, cap_memory - own_memory))
+            else:
+                left.append(None)
+        others_vcpus, others_memory = max(others_vcpus, 0.0), max(others_memory, 0.0)
+        for (cpus, memory), room in zip(nodes, left, strict=True):
+            cpus.room[row] = absent if room is None else room[0] - others_vcpus
+            memory.room[row] = absent if room is None else room[1] - others_memory
 
     def set_used_of(self, rows: Ints, vcpus: Floats, memory_mb: Floats) -> None:
         """The same of several rows."""
@@ -209,8 +222,6 @@ class Classes(dict[str, ResourceClass]):
 
     def numa_with_row(self, row: int) -> tuple[NodeClasses, ...]:
         """The nodes, with room for this row."""
-        for node in self.numa:
-            if node.vcpus.cap.size <= row or node.memory_mb.cap.size <= row:
-                node.vcpus.grow(row + 1)
-                node.memory_mb.grow(row + 1)
+        if row >= self._rows:
+            self._of(row)
         return self.numa

@@ -50,15 +50,23 @@ class AffinityRoomWeigher(Weigher):
         if not request.founding:
             return None
         amounts = {what: getattr(request, what) for what in ("vcpus", "memory_mb", "disk_gb")}
-        rooms = [hosts.room(what) / amount for what, amount in amounts.items() if amount]
+        on_nodes = hosts.most_on_nodes(request.part)
+        if on_nodes is None:
+            rooms = []
+        elif hosts.table.aggregates.lowering or on_nodes[on_nodes.argmax()] == np.inf:
+            rooms = [on_nodes]
+        else:  # nodes have no more vCPUs and memory than their host
+            rooms, amounts = [on_nodes], {"disk_gb": request.disk_gb}
+        rooms += [hosts.room(what) / amount for what, amount in amounts.items() if amount]
         if not rooms:
             return np.zeros(len(hosts))
         room: Floats = rooms[0]
         for other in rooms[1:]:
             np.minimum(room, other, out=room)
-        if (on_nodes := hosts.most_on_nodes(request.part)) is not None:
-            np.minimum(room, on_nodes, out=room)
-        return np.floor(room, out=room)
+        np.floor(room, out=room)
+        if room.size and room[room.argmin()] < 0.0:
+            np.maximum(room, 0.0, out=room)
+        return room
 
 
 class ServerGroupSoftAntiAffinityWeigher(Weigher):
@@ -69,7 +77,7 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
     per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        return -hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
+        return np.multiply(hosts.members, -1.0) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
 
     def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
         return request.rows_with_members(table.named_rows) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
