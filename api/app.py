@@ -44,7 +44,8 @@ from api.network_service import NetworkResources, NetworkVersions
 from api.openapi import OpenApi
 from api.operate import Operations
 from api.opts import ApiSettings
-from api.os_networks import ProjectNetworks, ProjectSecurityGroups, TenantNetworks
+from api.os_networks import ProjectNetworks, TenantNetworks
+from api.os_security_groups import ProjectSecurityGroups
 from api.pace import RequestRateLimit
 from api.paths import Paths
 from api.physical_hosts import PhysicalHosts
@@ -152,7 +153,7 @@ def make_app(
     add("/v2.1/os-tenant-networks/{network_id}", tenant_networks, "one", get=may.TENANT_NETWORK_SHOW)
     project_groups = ProjectSecurityGroups()
     add("/v2.1/os-security-groups", project_groups, get=may.PROJECT_SECURITY_GROUPS)
-    add("/v2.1/os-security-groups/{group_id}", project_groups, "one", get=may.SECURITY_GROUP_SHOW)
+    add("/v2.1/os-security-groups/{security_group_id}", project_groups, "one", get=may.SECURITY_GROUP_SHOW)
     project_images = ProjectImages(store, database)
     compute_images = ComputeImages(project_images, settings.max_limit)
     image_metadata = ComputeImageMetadata(settings, project_images, limits)

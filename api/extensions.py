@@ -70,6 +70,7 @@ EXTENSIONS = (
     _of("os-quota-class-sets", "QuotaClasses", "GET /os-quota-class-sets/{}", "Default quotas."),
     _of("os-quota-sets", "Quotas", "GET /os-quota-sets/{}", "Quotas of projects."),
     _of("os-rescue", "Rescue", "action rescue", "Rescue of servers."),
+    _of("os-security-groups", "SecurityGroups", "GET /os-security-groups", "The security group of a project."),
     _of("os-server-diagnostics", "ServerDiagnostics", "GET /servers/{}/diagnostics", "What a server uses."),
     _of("os-server-external-events", "ServerExternalEvents", "POST /os-server-external-events", "Events of other services."),
     _of("os-server-groups", "ServerGroups", "GET /os-server-groups", "Server groups."),

@@ -33,22 +33,28 @@ _PROXIED: Version = (2, 35)
 
 _HOSTS: Version = (2, 42)
 
+_GROUPS_UNCHANGED = "Security groups cannot be changed: nothing enforces their rules here, so 'default' allows everything."
+
 
 class KnownOperation(Object, frozen=True, kw_only=True):
-    """``since`` and ``until``: the first and last version with it; no ``until``: every newer one. ``gone``: removed from all."""
+    """``since`` and ``until``: the first and last version with it; no ``until``: every newer one. ``gone``: removed from all.
+
+    ``why``: what a caller is told who asks for it; empty: that this service does not offer it.
+    """
 
     since: Version = FIRST
     until: Version | None = None
     gone: bool = False
+    why: str = ""
 
     def holds(self, version: Version) -> bool:
         return self.since <= version and (self.until is None or version <= self.until)
 
 
 def _of(
-    methods: str, *paths: str, since: Version = FIRST, until: Version | None = None, gone: bool = False
+    methods: str, *paths: str, since: Version = FIRST, until: Version | None = None, gone: bool = False, why: str = ""
 ) -> dict[tuple[str, str], KnownOperation]:
-    known = KnownOperation(since=since, until=until, gone=gone)
+    known = KnownOperation(since=since, until=until, gone=gone, why=why)
     return {(method, path): known for path in paths for method in methods.split()}
 
 
@@ -117,10 +123,11 @@ ROUTES: dict[tuple[str, str], KnownOperation] = {
     **_of("GET", "/os-quota-sets/{}/detail", "/os-quota-sets/{}/defaults"),
     **_of("GET POST", "/os-security-group-default-rules", gone=True),
     **_of("GET DELETE", "/os-security-group-default-rules/{}", gone=True),
-    **_of("POST", "/os-security-group-rules", until=_PROXIED),
-    **_of("DELETE", "/os-security-group-rules/{}", until=_PROXIED),
-    **_of("GET POST", "/os-security-groups", until=_PROXIED),
-    **_of("GET PUT DELETE", "/os-security-groups/{}", until=_PROXIED),
+    **_of("POST", "/os-security-group-rules", until=_PROXIED, why=_GROUPS_UNCHANGED),
+    **_of("DELETE", "/os-security-group-rules/{}", until=_PROXIED, why=_GROUPS_UNCHANGED),
+    **_of("GET", "/os-security-groups", "/os-security-groups/{}", until=_PROXIED),
+    **_of("POST", "/os-security-groups", until=_PROXIED, why=_GROUPS_UNCHANGED),
+    **_of("PUT DELETE", "/os-security-groups/{}", until=_PROXIED, why=_GROUPS_UNCHANGED),
     **_of("POST", "/os-server-external-events"),
     **_of("GET POST", "/os-server-groups"),
     **_of("GET DELETE", "/os-server-groups/{}"),
@@ -216,9 +223,7 @@ def refuse(method: str, path: str, version: Version) -> None:
     Raises errors.NotOffered, also for a change below ``/network``, errors.NotFound in a version without it, falcon.HTTPGone.
     """
     if path.startswith("/network/v2.0/security-group") and method not in ("GET", "HEAD", "OPTIONS"):
-        raise errors.NotOffered(
-            "Security groups cannot be changed: nothing enforces their rules here, so 'default' allows everything."
-        )
+        raise errors.NotOffered(_GROUPS_UNCHANGED)
     if path.startswith("/network/v2.0/quotas"):  # 'openstack quota delete' also deletes those of a network service
         raise errors.NotFound("Networks have no quotas here.")
     if path.startswith("/network/") and method not in ("GET", "HEAD", "OPTIONS"):
@@ -247,7 +252,7 @@ def _refuse(what: str, known: KnownOperation | None, version: Version) -> None:
         raise falcon.HTTPGone(description=f"{what} was removed from the Compute API.")
     if not known.holds(version):
         raise _missing(what, version)
-    raise errors.NotOffered(f"{what} is an operation of the Compute API that this service does not offer.")
+    raise errors.NotOffered(known.why or f"{what} is an operation of the Compute API that this service does not offer.")
 
 
 def _missing(what: str, version: Version) -> errors.NotFound:

@@ -1,4 +1,4 @@
-"""``/os-networks``, ``/os-tenant-networks``, ``/os-security-groups``, up to 2.35: for clients without a network service."""
+"""``/os-networks`` and ``/os-tenant-networks``: where clients without a network service look up a network, up to 2.35."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import falcon
 
 from api import call as calls
-from api import security_groups
 from api.call import Call
 from api.catalog import Catalog
 from api.versions import answer
@@ -49,19 +48,6 @@ class TenantNetworks:
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, network_id: str) -> None:
         answer(resp, {"network": _brief(_find(self._catalog, calls.of(req), network_id))})
-
-
-class ProjectSecurityGroups:
-    """The security group of the caller's project: there is only ``default``."""
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer(resp, {"security_groups": [security_groups.proxied(calls.of(req).context.project_id)]})
-
-    def on_get_one(self, req: falcon.Request, resp: falcon.Response, group_id: str) -> None:
-        project_id = calls.of(req).context.project_id
-        if group_id != security_groups.id_of(project_id):
-            raise errors.NotFound(f"Security group {group_id[:80]!r} not found")
-        answer(resp, {"security_group": security_groups.proxied(project_id)})
 
 
 def _every(catalog: Catalog, call: Call) -> list[Network]:

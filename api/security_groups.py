@@ -13,8 +13,6 @@ DEFAULT = "default"
 _GROUP_OF = uuid.UUID("0b0f4a52-5d0c-4c0e-8d5e-7a1f1c3b9d27")
 """Makes the ID of a group from its project, and those of its rules from the group's."""
 
-_EVERYWHERE = {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}
-
 _DESCRIPTION = "Allows everything: nothing here filters what reaches a server"
 
 
@@ -52,29 +50,6 @@ def rules(project_id: str) -> list[Document]:
         for direction in ("egress", "ingress")
         for version in ("IPv4", "IPv6")
     ]
-
-
-def proxied(project_id: str) -> Document:
-    """The group as the Compute API shows groups of a network service, with the rules for what comes in."""
-    return {
-        "id": id_of(project_id),
-        "name": DEFAULT,
-        "description": _DESCRIPTION,
-        "tenant_id": project_id,
-        "rules": [
-            {
-                "id": rule["id"],
-                "parent_group_id": rule["security_group_id"],
-                "ip_protocol": None,
-                "from_port": None,
-                "to_port": None,
-                "group": {},
-                "ip_range": {"cidr": _EVERYWHERE[rule["ethertype"]]},
-            }
-            for rule in rules(project_id)
-            if rule["direction"] == "ingress"
-        ],
-    }
 
 
 def group(project_id: str) -> Document:

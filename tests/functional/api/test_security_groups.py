@@ -92,22 +92,46 @@ def test_a_boot_names_the_group_by_its_id(front: Front) -> None:
     assert front.boot(headers=TENANT, security_groups=[{"name": "default"}])
 
 
+def test_clients_without_a_network_service_find_the_group(front: Front) -> None:
+    own = group(front)
+    incoming = [rule for rule in own["security_group_rules"] if rule["direction"] == "ingress"]
+    shown = {
+        "id": own["id"],
+        "name": "default",
+        "description": own["description"],
+        "tenant_id": TENANT["X-Project-Id"],
+        "rules": [
+            {"id": rule["id"], "parent_group_id": own["id"], "ip_protocol": None, "from_port": None, "to_port": None}
+            | {"group": {}, "ip_range": {"cidr": {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}[rule["ethertype"]]}}
+            for rule in incoming
+        ],
+    }
+    assert front.get("/v2.1/os-security-groups", TENANT).json == {"security_groups": [shown]}
+    assert front.get("/v2.1/os-security-groups?limit=1&offset=1", TENANT).json == {"security_groups": []}
+    assert front.get("/v2.1/os-security-groups?limit=x", TENANT).status_code == 400
+    assert front.get(f"/v2.1/os-security-groups/{own['id']}", TENANT).json == {"security_group": shown}
+    assert front.get(f"/v2.1/os-security-groups/{own['id']}", OTHER_TENANT).status_code == 404
+    assert front.get("/v2.1/os-security-groups/default", TENANT).status_code == 400
+    for path in ("", f"/{own['id']}"):
+        newer = TENANT | {"OpenStack-API-Version": "compute 2.36"}
+        assert front.get(f"/v2.1/os-security-groups{path}", newer).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", "os-security-groups"), ("PUT", "os-security-groups/6"), ("DELETE", "os-security-groups/6")),
+        *(("POST", "os-security-group-rules"), ("DELETE", "os-security-group-rules/6")),
+    ],
+)
+def test_the_compute_api_says_why_groups_are_not_changed(front: Front, method: str, path: str) -> None:
+    answer = front.client.simulate_request(method, f"/v2.1/{path}", headers=TENANT, json={})
+    assert (answer.status_code, "nothing enforces their rules here" in answer.text) == (501, True)
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "security-groups"), ("POST", "security-group-rules"), ("DELETE", "security-groups/6")]
 )
 def test_groups_are_not_changed(front: Front, method: str, path: str) -> None:
     answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT, json={})
     assert (answer.status_code, "nothing enforces their rules here" in answer.text) == (501, True)
-
-
-def test_clients_without_a_network_service_look_up_the_group(front: Front) -> None:
-    path = "/v2.1/os-security-groups"
-    [own] = front.get(path, TENANT).json["security_groups"]
-    assert own["name"] == "default"
-    assert [rule["ip_range"]["cidr"] for rule in own["rules"]] == ["0.0.0.0/0", "::/0"], "everything may come in"
-    assert front.get(f"{path}/{own['id']}", TENANT).json == {"security_group": own}
-    [named] = front.get("/network/v2.0/security-groups", TENANT).json["security_groups"]
-    assert named["id"] == own["id"]
-    assert front.get(f"{path}/{own['id']}", OTHER_TENANT).status_code == 404
-    assert front.get(f"{path}/web", TENANT).json["itemNotFound"]["message"] == "Security group 'web' not found"
-    assert front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.36"}).status_code == 404
