@@ -140,7 +140,7 @@ class Freshness:
             self._first_read.close()
             raise
         self._follower.start()
-        wait_until(lambda: not self.view().reading, FIRST_READ_TIMEOUT_S)
+        wait_until(lambda: not self.is_reading, FIRST_READ_TIMEOUT_S)
         view = self.view()
         if not view.reading:
             self._first_read.close()
@@ -167,6 +167,11 @@ class Freshness:
             ages[watch.cell.name] = None if watch.seen_at is None else round(now - watch.seen_at, 3)
         return ages
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a cell that answers was never read as a whole."""
+        return any(watch.is_reading for watch, _ in list(self._watches.values()))
+
     def view(self) -> FleetView:
         """How far the cells have been read."""
         watches = [watch for watch, _ in list(self._watches.values())]
@@ -189,7 +194,7 @@ class Freshness:
         if not self._ledger_read:
             self._read_ledger()
         self._follow_cells({cell.uuid: cell for cell in self._registry.cells()})
-        if not self.view().reading:
+        if not self.is_reading:
             self._first_read.close()
 
     def flavors(self, project_id: str) -> list[Flavor]:
