@@ -70,7 +70,7 @@ def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
     started = age()
     chosen = choose(service, asked)
     decided = age()
-    wait_until(lambda: not service.freshness.view().reading, READ_TIMEOUT_S)
+    wait_until(lambda: not service.freshness.is_reading, READ_TIMEOUT_S)
     read = age()
     memory = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     now, most = (int(memory[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
