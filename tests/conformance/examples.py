@@ -144,7 +144,7 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
         case "os-hosts":
             return things.hosts[:1]
         case "os-security-groups":
-            found = asking.plain("GET", "/os-security-groups", version=asking.version)["security_groups"]
+            found = asking.plain("GET", "/os-security-groups", version=(2, 1))["security_groups"]
             return tuple(each["id"] for each in found)
         case "os-console-auth-tokens" if asking.since(31):
             path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
