@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cliff.lister import Lister
 
-from cli.http import ApiClient, HttpCommand
+from cli.http import HttpCommand
 from objects import errors
-
-POLL_INTERVAL_S = 0.5
-"""Seconds between two looks at a hold whose servers wait for their hosts."""
-PLACE_TIMEOUT_S = 3600.0
-"""Seconds to wait for them at most: longer than a server may wait for its host."""
 
 COLUMNS = ("ID", "State", "Project", "Servers", "Expires")
 SERVER_COLUMNS = ("ID", "Name", "Held", "Cell", "Host", "Node", "Fault")
@@ -77,15 +71,6 @@ class HoldRelease(HttpCommand):
             except REFUSALS as refusal:
                 self.status = 1
                 self.warn(str(refusal))
-
-
-def placed(client: ApiClient, hold: dict[str, Any]) -> dict[str, Any]:
-    """The hold, once each of its servers has a host or a fault."""
-    end = time.monotonic() + PLACE_TIMEOUT_S
-    while hold["state"] == "placing" and time.monotonic() < end:
-        time.sleep(POLL_INTERVAL_S)
-        hold = client.get(f"superconductor/holds/{hold['id']}")["hold"]
-    return hold
 
 
 def servers_of(hold: dict[str, Any]) -> Rows:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,8 @@ from cli.console import console_on
 from cli.http import ApiClient, HttpCommand
 from cli.progress import WaitProgress
 from cli.references import flavor_named, image_id, network_id
+from cli.waiting import ends_in_time, late, wait_for_end
 from objects import errors
-
-POLL_INTERVAL_S = 0.5
-"""Seconds between two looks at servers that are waited for."""
-
-WAIT_TIMEOUT_S = 3600.0
-"""Seconds to wait at most: longer than any build may take."""
 
 COLUMNS = ("ID", "Name", "Status", "Zone", "Host")
 LONG_COLUMNS = (*COLUMNS, "Node", "Flavor", "Project", "Task", "Created", "Launched")
@@ -146,7 +140,7 @@ class ServerBoot(HttpCommand, Lister):
         """Hold hosts, and wait until they are chosen. A hold without a host is released."""
         with flavor_named(asked.flavor):
             held = client.post(f"superconductor/holds?seconds={asked.hold}", body)["hold"]
-        held = hold.placed(client, held)
+        held = self._placed(client, held)
         self.status = int(not held["servers"] or not all(server["held"] for server in held["servers"]))
         if held["state"] == "refused":
             client.delete(f"superconductor/holds/{held['id']}")
@@ -155,6 +149,19 @@ class ServerBoot(HttpCommand, Lister):
             text = f"Held until {held['expires_at']}. To boot: superconductor hold boot {held['id']}"
             console_on(self.app.stdout).print(text, markup=False, soft_wrap=True)
         return hold.servers_of(held)
+
+    def _placed(self, client: ApiClient, held: dict[str, Any]) -> dict[str, Any]:
+        """The hold, once each of its servers has a host or a fault."""
+        latest = held
+
+        def is_placed() -> bool:
+            nonlocal latest
+            latest = client.get(f"superconductor/holds/{held['id']}")["hold"]
+            return bool(latest["state"] != "placing")
+
+        if not ends_in_time(is_placed):
+            self.warn(late("The choice of hosts", f"hold show {held['id']}"))
+        return latest
 
     def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
         """Look again and again until nothing is under way. Returns the servers as they are then."""
@@ -172,7 +179,7 @@ class ServerBoot(HttpCommand, Lister):
         finally:
             progress.end()
         if not in_time:
-            self.warn(_late("The boot"))
+            self.warn(late("The boot"))
         return latest
 
 
@@ -328,26 +335,6 @@ def _of_reservation(client: ApiClient, reservation: str) -> list[dict[str, Any]]
     """The servers of one request, in the order of their numbers. Any of them that was deleted meanwhile is missing."""
     found = client.pages("servers/detail", "servers", reservation_id=reservation)
     return sorted(found, key=lambda server: int(server.get("OS-EXT-SRV-ATTR:launch_index", 0)))
-
-
-def wait_for_end(what: str, is_over: Callable[[], bool]) -> None:
-    """Ask until it is over. Raises SuperconductorError after ``WAIT_TIMEOUT_S`` seconds: what was accepted continues."""
-    if not ends_in_time(is_over):
-        raise errors.SuperconductorError(_late(what))
-
-
-def ends_in_time(is_over: Callable[[], bool]) -> bool:
-    """Ask until it is over, and pause for twice as long as an answer takes. False after ``WAIT_TIMEOUT_S`` seconds."""
-    end = time.monotonic() + WAIT_TIMEOUT_S
-    while (began := time.monotonic()) <= end:
-        if is_over():
-            return True
-        time.sleep(max(POLL_INTERVAL_S, 2 * (time.monotonic() - began)))
-    return is_over()
-
-
-def _late(what: str) -> str:
-    return f"{what} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor server event list'."
 
 
 def _is_gone(client: ApiClient, uuid: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cli.http import ApiClient, HttpCommand
 from cli.references import network_id
-from cli.server import wait_for_end
+from cli.waiting import wait_for_end
 from objects import errors
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from cli.http import ApiClient, HttpCommand
 from cli.references import flavor_named, image_id
-from cli.server import encoded, wait_for_end
+from cli.server import encoded
+from cli.waiting import wait_for_end
 from objects import errors
 
 REFUSALS = (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid)

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from api.main import ApiService
 from api.opts import ApiSettings
 from cli.http import ApiClient
-from cli.server import POLL_INTERVAL_S
+from cli.waiting import POLL_INTERVAL_S
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.guest_reader import GuestReader

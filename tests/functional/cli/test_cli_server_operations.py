@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from cli import server
+from cli import waiting
 from db.api import flavors, operations
 from db.api.tables import instance_mappings
 from db.api.tables import operations as table
@@ -156,7 +156,7 @@ def test_interfaces(typist: Typist) -> None:
 @pytest.mark.parametrize("line", ["stop web", "add network web blue", f"boot other --flavor 1 --image {IMAGE} --network blue"])
 def test_a_wait_that_ends_before_the_action_is_no_success(typist: Typist, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No conductor runs here, so nothing that is accepted ends."""
-    monkeypatch.setattr(server, "WAIT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(waiting, "WAIT_TIMEOUT_S", 0.0)
     make_network(typist.front.database, "10.0.0.0/28", name="blue")
     said = typist.operator(f"server {line} --wait")
     assert (said.status, "is not over after" in said.err) == (1, True)
