@@ -143,7 +143,10 @@ class Operations:
             self.accept(call, server_id, kind)
         except errors.Conflict:
             opened = self._database.read(operations.open_for, [server_id]).get(server_id)
-            if opened is None or opened.unreadable or opened.state not in (OperationState.TASK, OperationState.STARTING):
+            if opened is None:  # it may have ended since
+                self.accept(call, server_id, kind)
+                return
+            if opened.unreadable or opened.state not in (OperationState.TASK, OperationState.STARTING):
                 raise
             if not self._given_up(call, opened):
                 raise
@@ -169,7 +172,8 @@ class Operations:
             return self.accept(call, server_id, kind, args, port=port)
         except errors.Conflict:
             opened = self._database.read(operations.open_for, [server_id]).get(server_id)
-            if opened is None or opened.unreadable or not opened.kind.connects or not self._ends(opened):
+            # if none is open, it may have ended since
+            if opened is not None and (opened.unreadable or not opened.kind.connects or not self._ends(opened)):
                 raise
         return self.accept(call, server_id, kind, args, port=port)
 

@@ -44,7 +44,7 @@ def pytest_collection_finish() -> None:
     """Collect garbage less often, and none of the modules and tests: it took a quarter of the time of short tests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_report_header() -> str:

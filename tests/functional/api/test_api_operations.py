@@ -20,6 +20,7 @@ from db.api import aggregates, flavors, host_mappings, mappings, operation_steps
 from db.api.listing import ServerQuery
 from db.api.tables import finalized, instance_mappings
 from db.api.tables import operations as table
+from db.sql.engine import NestedWrite
 from objects import phase
 from objects.cell import HostMapping
 from objects.destination import Destination
@@ -341,6 +342,41 @@ def test_a_reset_gives_up_the_task_that_is_open(front: Front, server: str) -> No
     assert shown(front, server)["status"] == "ERROR"
 
     with the_cell_answers(front, server):
+        assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
+    assert the_operation(front, server).kind is OperationKind.RESET
+
+
+@contextmanager
+def ended_when_refused(front: Front, server: str) -> Iterator[None]:
+    """The open operation ends after the request was refused because of it, and before it is looked at."""
+    operation = the_operation(front, server)
+    was_in_write, is_over = False, False
+
+    def end(connection: sa.Connection, cursor: Any, statement: str, *rest: Any) -> None:
+        nonlocal was_in_write, is_over
+        if is_over or "operations" not in statement:
+            return
+        try:
+            front.database.write(lambda tx: None)
+        except NestedWrite:
+            was_in_write = True
+            return
+        if was_in_write:
+            is_over = True
+            write(front, server, task_number=operation.number, task_state="failed")
+            front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", end)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", end)
+    assert is_over
+
+
+def test_a_task_that_ends_while_a_reset_is_refused_is_no_reason_to_refuse_it(front: Front, server: str) -> None:
+    assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
+    with ended_when_refused(front, server):
         assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
     assert the_operation(front, server).kind is OperationKind.RESET
 
