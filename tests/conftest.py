@@ -20,7 +20,7 @@ GROUNDS = ("lite", *SERVERS)
 SERVERS_SHARE = 10
 """One in so many tests that could also run on SQLite runs on a server."""
 WHOLE = os.environ.get("TEST_MATRIX") == "all"
-"""Run every test on every ground that it names. Otherwise those that are not about SQL run on one of them."""
+"""Run every test on every ground that it names. Otherwise those about SQL run on SQLite and one server, others on one ground."""
 SQL = Path(__file__).parent / "functional" / "db"
 
 
@@ -51,7 +51,7 @@ def pytest_report_header() -> str:
     wide = (
         "on every ground they name"
         if WHOLE
-        else "those beyond tests/functional/db on one of the grounds they name, of long tables a part (TEST_MATRIX=all: everything)"
+        else "on one of the grounds they name, those of tests/functional/db on SQLite and one server (TEST_MATRIX=all: everything)"
     )
     return f"tests run {wide}"
 
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if WHOLE or any("::" in argument for argument in config.args):
         return
     there = {item.nodeid for item in items}
-    gone = {item.nodeid for item in items if SQL not in item.path.parents and _is_run_elsewhere(item.nodeid, there)}
+    gone = {item.nodeid for item in items if _is_run_elsewhere(item.nodeid, there, is_sql=SQL in item.path.parents)}
     gone |= _not_drawn([item for item in items if item.nodeid not in gone])
     if gone:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])
@@ -81,8 +81,8 @@ def _not_drawn(items: Sequence[pytest.Item]) -> set[str]:
     return {name for (_, n), names in drawn.items() for name in names[-(-len(names) // n) :]}
 
 
-def _is_run_elsewhere(name: str, there: Collection[str]) -> bool:
-    """Whether this test is run on another ground instead."""
+def _is_run_elsewhere(name: str, there: Collection[str], *, is_sql: bool) -> bool:
+    """Whether this test is run on another ground instead. ``is_sql``: it is run on SQLite, and on one server."""
     path, _, call = name.rpartition("::")
     ground = next((each for each in GROUNDS if each in call), None)
     if ground is None:
@@ -90,5 +90,8 @@ def _is_run_elsewhere(name: str, there: Collection[str]) -> bool:
     twins = {each: twin for each in GROUNDS if (twin := f"{path}::{call.replace(ground, each)}") in there}
     draw = zlib.crc32(min(twins.values()).encode())
     servers = [each for each in SERVERS if each in twins]
+    server = servers[draw // SERVERS_SHARE % len(servers)] if servers else "lite"
+    if is_sql:
+        return ground not in ("lite", server)
     on_server = "lite" not in twins or draw % SERVERS_SHARE == 0
-    return ground != (servers[draw // SERVERS_SHARE % len(servers)] if servers and on_server else "lite")
+    return ground != (server if on_server else "lite")
