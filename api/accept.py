@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from db import secrets
 from db.api import builds, finalized, holds, host_mappings
+from db.api import ports as project_ports
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -32,6 +33,7 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
 from objects.messages_version import HOLDS, RACKS
+from objects.port import ProjectPort
 from objects.quota import UNLIMITED, Admission
 from objects.spec import BootSecrets, RequestSpec
 from service import metrics
@@ -126,7 +128,9 @@ class Acceptor:
         given = self._boot_secrets.given(server)
         sealed = self._boot_secrets.seal(batch_id, given)
         spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
-        planned = ports.plan(server.networks, count, partial(self._catalog.networks, call))
+        planned = ports.plan(
+            server.networks, count, partial(self._catalog.networks, call), partial(self._project_ports, call.context.project_id)
+        )
         spec = msgspec.structs.replace(spec, properties=msgspec.structs.replace(spec.properties, networks=ports.text(planned)))
         servers = [
             NewServer(uuid=uuid, name=name, launch_index=index)
@@ -211,6 +215,11 @@ class Acceptor:
             raise errors.Invalid(f"{field}: a group with the policy affinity runs on one host; it has no fault domains")
         if self._database.read(finalized.read) < RACKS:
             raise errors.Conflict(f"{field}: {finalized.NOT_FINALIZED}")
+
+    def _project_ports(self, project_id: str, uuids: Collection[str]) -> dict[str, ProjectPort]:
+        """Those of these ports that the project has made."""
+        found = self._database.read(project_ports.by_uuid, uuids)
+        return {uuid: port for uuid, port in found.items() if port.project_id == project_id}
 
     def _key(self, call: Call, name: str | None) -> str | None:
         return public_key(self._database, call, name, "server") if name is not None else None

@@ -13,6 +13,7 @@ from api.opts import ApiSettings
 from api.validation import is_uuid
 from cells.registry import CellRegistry
 from db.api import addresses, decisions, mappings, operations, server_groups, silences
+from db.api import ports as project_ports
 from db.cell import actions, instances
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -24,7 +25,7 @@ from objects.context import request_of
 from objects.decision import Decision
 from objects.instance import Instance, Server, State
 from objects.operation import Operation
-from objects.port import Port
+from objects.port import Port, ProjectPort
 from objects.spec import RequestSpec
 from service.rate_limited_log import RateLimitedLog
 
@@ -92,6 +93,17 @@ class Finder:
     def ports(self, server: Server) -> tuple[Port, ...]:
         """The network interfaces of the server."""
         return self._database.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
+
+    def project_ports(self, server: Server) -> dict[str, ProjectPort]:
+        """By MAC, the ports of its project that the server has."""
+        return {port.mac: port for port in self._database.read(project_ports.of_servers, [server.uuid])}
+
+    def project_port(self, uuid: str, project_id: str) -> ProjectPort:
+        """A port that the project has made. Raises errors.NotFound."""
+        port = self._database.read(project_ports.get, uuid)
+        if port.project_id != project_id:
+            raise errors.NotFound(f"Port {uuid} could not be found in the project of the server.")
+        return port
 
     def opened(self, server: Server) -> Operation | None:
         """The open operation of the server."""

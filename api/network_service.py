@@ -1,34 +1,23 @@
-"""``/network``: networks, ports and security groups as a network service has them, read-only, so that clients find them."""
+"""``/network``: networks and security groups as a network service has them, read-only, so that clients find them."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import falcon
 
 from api import call as calls
-from api import ports, security_groups, server_view
+from api import security_groups
 from api.call import Call
 from api.catalog import Catalog
+from api.network_answers import answer_all, answer_one, missing
 from api.opts import ApiSettings
-from api.paging import page_of
 from api.ports import Document
 from api.versions import answer
-from db.api import addresses, mappings, operations
+from db.api import quotas
 from db.sql.engine import ApiDatabase
 from objects import errors
-from objects.instance import Server
 from objects.network import Network, Subnet
-from objects.port import Port
-
-_PAGING = ("fields", "limit", "marker", "sort_key", "sort_dir", "page_reverse")
-_ALL_PROJECTS = "all_projects"
-"""No field: what Skyline adds to requests of administrators, who see all projects here in any case, as in Neutron."""
-_SERVERS_PAGE = 1000
-"""Servers whose ports one statement reads."""
 
 
 class NetworkVersions:
@@ -54,34 +43,40 @@ class NetworkResources:
         self._catalog = catalog
 
     def on_get_networks(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self._answer_all(req, resp, "networks", self._networks(calls.of(req)))
+        answer_all(req, resp, "networks", self._networks(calls.of(req)), self._settings.max_limit)
 
     def on_get_network(self, req: falcon.Request, resp: falcon.Response, network_id: str) -> None:
-        self._answer_one(req, resp, "network", self._networks(calls.of(req)), network_id)
+        answer_one(req, resp, "network", self._networks(calls.of(req)), network_id)
 
     def on_get_subnets(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self._answer_all(req, resp, "subnets", self._subnets(calls.of(req)))
+        answer_all(req, resp, "subnets", self._subnets(calls.of(req)), self._settings.max_limit)
 
     def on_get_subnet(self, req: falcon.Request, resp: falcon.Response, subnet_id: str) -> None:
-        self._answer_one(req, resp, "subnet", self._subnets(calls.of(req)), subnet_id)
-
-    def on_get_ports(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self._answer_all(req, resp, "ports", self._ports(calls.of(req), req.get_param_as_list("device_id") or ()))
-
-    def on_get_port(self, req: falcon.Request, resp: falcon.Response, port_id: str) -> None:
-        self._answer_one(req, resp, "port", self._ports(calls.of(req)), port_id)
+        answer_one(req, resp, "subnet", self._subnets(calls.of(req)), subnet_id)
 
     def on_get_security_groups(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self._answer_all(req, resp, "security_groups", [security_groups.group(_project(req))])
+        answer_all(req, resp, "security_groups", [security_groups.group(_project(req))], self._settings.max_limit)
 
     def on_get_security_group(self, req: falcon.Request, resp: falcon.Response, security_group_id: str) -> None:
-        self._answer_one(req, resp, "security_group", [security_groups.group(_project(req))], security_group_id)
+        answer_one(req, resp, "security_group", [security_groups.group(_project(req))], security_group_id)
+
+    def on_delete_security_group(self, req: falcon.Request, resp: falcon.Response, security_group_id: str) -> None:
+        """Nobody can delete a project's only group. Administrators are told that it is done, as by Neutron, which makes it anew."""
+        call = calls.of(req)
+        projects = [call.context.project_id]
+        if call.scope is None:
+            projects += self._database.read(quotas.projects)
+        if security_group_id not in map(security_groups.id_of, projects):
+            raise missing("security group", security_group_id)
+        if call.scope is not None:
+            raise errors.Conflict("Removing the security group 'default' is not allowed: each project has it.")
+        resp.status = 204
 
     def on_get_security_group_rules(self, req: falcon.Request, resp: falcon.Response) -> None:
-        self._answer_all(req, resp, "security_group_rules", security_groups.rules(_project(req)))
+        answer_all(req, resp, "security_group_rules", security_groups.rules(_project(req)), self._settings.max_limit)
 
     def on_get_security_group_rule(self, req: falcon.Request, resp: falcon.Response, security_group_rule_id: str) -> None:
-        self._answer_one(req, resp, "security_group_rule", security_groups.rules(_project(req)), security_group_rule_id)
+        answer_one(req, resp, "security_group_rule", security_groups.rules(_project(req)), security_group_rule_id)
 
     def on_get_nothing(self, req: falcon.Request, resp: falcon.Response, collection: str) -> None:
         """Collections that clients look through and that are empty here, such as floating addresses."""
@@ -94,51 +89,11 @@ class NetworkResources:
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _answer_all(self, req: falcon.Request, resp: falcon.Response, name: str, documents: Iterable[Document]) -> None:
-        """Those that pass the filters of the query, by name and ID, a page of them. Raises errors.Invalid."""
-        page = page_of(req, self._settings.max_limit)
-        wanted = {key: req.get_param_as_list(key) or [] for key in req.params if key not in (*_PAGING, _ALL_PROJECTS)}
-        found = sorted((each for each in documents if _passes(each, wanted)), key=lambda each: (each.get("name", ""), each["id"]))
-        ids = [each["id"] for each in found]
-        if page.marker is not None and page.marker not in ids:
-            raise errors.Invalid(f"marker: {page.marker[:80]!r} could not be found")
-        start = 0 if page.marker is None else ids.index(page.marker) + 1
-        fields = req.get_param_as_list("fields")
-        shown = found[start : start + page.limit]
-        document: Document = {name: [_only(each, fields) for each in shown]}
-        if shown and len(found) > start + page.limit:
-            document[f"{name}_links"] = [_next(req, shown[-1]["id"])]
-        answer(resp, document)
-
-    def _answer_one(
-        self, req: falcon.Request, resp: falcon.Response, name: str, documents: Iterable[Document], wanted: str
-    ) -> None:
-        for document in documents:
-            if document["id"] == wanted:
-                answer(resp, {name: _only(document, req.get_param_as_list("fields"))})
-                return
-        raise errors.NotFound(f"{name.capitalize()} {wanted[:80]} could not be found.")
-
     def _networks(self, call: Call) -> list[Document]:
         return [_network(network, call) for network in self._catalog.networks(call).values()]
 
     def _subnets(self, call: Call) -> list[Document]:
         return [_subnet(subnet, network) for network in self._catalog.networks(call).values() for subnet in network.subnets]
-
-    def _ports(self, call: Call, devices: Sequence[str] = ()) -> list[Document]:
-        """Of the caller's servers, or of those with these uuids."""
-        found: list[Document] = []
-        for servers in _pages(self._database.read, call, devices):
-            uuids = [server.uuid for server in servers]
-            own = self._database.read(addresses.ports_of, uuids)
-            opened = self._database.read(operations.open_for, uuids)
-            for server in servers:
-                found += [
-                    _port(server, port, self._catalog.network(port.network_id))
-                    | {"status": ports.state_of(server, port, opened.get(server.uuid))}
-                    for port in own.get(server.uuid, ())
-                ]
-        return found
 
 
 EMPTY = ("floatingips", "routers", "extensions", "trunks", "agents", "subnetpools", "address-scopes", "qos-policies")
@@ -150,37 +105,6 @@ def _project(req: falcon.Request) -> str:
     call = calls.of(req)
     asked: str | None = req.get_param("project_id") or req.get_param("tenant_id")
     return asked if asked and call.scope is None else call.context.project_id
-
-
-def _pages(read: Callable[..., Any], call: Call, uuids: Sequence[str]) -> Iterable[list[Server]]:
-    marker: str | None = None
-    while True:
-        query = mappings.ServerQuery(
-            project_id=call.scope, uuids=tuple(uuids), limit=_SERVERS_PAGE, marker=marker, sort=(("uuid", "asc"),)
-        )
-        page: list[Server] = read(mappings.list_, query)
-        yield page
-        if len(page) < _SERVERS_PAGE:
-            return
-        marker = page[-1].uuid
-
-
-def _passes(document: Document, wanted: Mapping[str, list[str]]) -> bool:
-    """Whether each field that is named has one of the values. Raises errors.Invalid for a field that there is not."""
-    for key, values in wanted.items():
-        if key not in document:
-            raise errors.Invalid(f"{key[:40]}: is not a field to filter by; there are {', '.join(sorted(document))}")
-        if _text(document[key]) not in [value.lower() if value.lower() in ("true", "false") else value for value in values]:
-            return False
-    return True
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
-
-
-def _only(document: Document, fields: list[str] | None) -> Document:
-    return document if not fields else {name: value for name, value in document.items() if name in fields}
 
 
 def _network(network: Network, call: Call) -> Document:
@@ -229,33 +153,6 @@ def _subnet(subnet: Subnet, network: Network) -> Document:
         "enable_dhcp": False,
         "tags": [],
     }
-
-
-def _port(server: Server, port: Port, network: Network | None) -> Document:
-    created = server_view.iso(server.created_at)
-    return {
-        "id": ports.port_id(server.uuid, port),
-        "name": "",
-        "description": "",
-        "project_id": server.project_id,
-        "tenant_id": server.project_id,
-        "network_id": port.network_id,
-        "device_id": server.uuid,
-        "device_owner": f"compute:{server.availability_zone or ''}",
-        "mac_address": port.mac,
-        "fixed_ips": ports.fixed_ips(port, network),
-        "admin_state_up": True,
-        "port_security_enabled": False,
-        "security_groups": [security_groups.id_of(server.project_id)],
-        "tags": [],
-        "created_at": created,
-        "updated_at": created,
-    }
-
-
-def _next(req: falcon.Request, marker: str) -> dict[str, str]:
-    query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key != "marker"]
-    return {"rel": "next", "href": f"{calls.of(req).prefix}{req.path}?{urlencode([*query, ('marker', marker)])}"}
 
 
 def _path(name: str) -> str:

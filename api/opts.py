@@ -257,7 +257,15 @@ SERVER_GROUP_MEMBERS = cfg.IntOpt(
     mutable=True,
     help="Maximum servers of a server group when servers are booted into it; -1: no limit.",
 )
-USER_QUOTAS = (KEY_PAIRS, SERVER_GROUPS, SERVER_GROUP_MEMBERS)
+PORTS = cfg.IntOpt(
+    "ports",
+    default=500,
+    min=UNLIMITED,
+    max=INT32_MAX,
+    mutable=True,
+    help="Maximum ports that a project makes at /network; those that are made with servers do not count. -1: no limit.",
+)
+USER_QUOTAS = (KEY_PAIRS, SERVER_GROUPS, SERVER_GROUP_MEMBERS, PORTS)
 """Quotas that a project cannot have of its own."""
 
 
@@ -300,6 +308,7 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     key_pairs: int = 100
     server_groups: int = UNLIMITED
     server_group_members: int = UNLIMITED
+    ports: int = 500
     policy_files: tuple[str, ...] = ()
     images_folder: str = ""
     consoles: ConsoleUrls = ConsoleUrls()

@@ -216,6 +216,11 @@ IMAGE_UPDATE = IMAGES + ":update"
 IMAGE_DELETE = IMAGES + ":delete"
 NETWORK_SERVICE_LIST = "superconductor:networks:list"
 NETWORK_SERVICE_SHOW = "superconductor:networks:show"
+SECURITY_GROUP_DELETE = "superconductor:security_groups:delete"
+PORTS = "superconductor:ports:"
+PORT_CREATE = PORTS + "create"
+PORT_UPDATE = PORTS + "update"
+PORT_DELETE = PORTS + "delete"
 EXPLAIN = "superconductor:explanation:show"
 EXPLAIN_ALL = "superconductor:explanation:details"
 OPENAPI = "superconductor:openapi"
@@ -504,7 +509,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(
         NETWORK_SERVICE_LIST,
         READER,
-        "List the networks that the project may use, their subnets, and the ports of its servers.",
+        "List the networks that the project may use, their subnets, and its ports.",
         "GET /network/v2.0/networks",
         "GET /network/v2.0/subnets",
         "GET /network/v2.0/ports",
@@ -512,11 +517,28 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(
         NETWORK_SERVICE_SHOW,
         READER,
-        "Show a network that the project may use, a subnet of it, or a port of a server.",
+        "Show a network that the project may use, a subnet of it, or a port of the project.",
         "GET /network/v2.0/networks/{id}",
         "GET /network/v2.0/subnets/{id}",
         "GET /network/v2.0/ports/{id}",
+        "GET /network/v2.0/ports/{id}/tags",
     ),
+    _of(
+        SECURITY_GROUP_DELETE,
+        MEMBER,
+        "Ask to delete the security group of the project. It stays: refused, but for an administrator.",
+        "DELETE /network/v2.0/security-groups/{id}",
+    ),
+    _of(PORT_CREATE, MEMBER, "Make a port that has no server yet.", "POST /network/v2.0/ports"),
+    _of(
+        PORT_UPDATE,
+        MEMBER,
+        "Change the name, the description or the tags of a port.",
+        "PUT /network/v2.0/ports/{id}",
+        "PUT /network/v2.0/ports/{id}/tags",
+        "DELETE /network/v2.0/ports/{id}/tags",
+    ),
+    _of(PORT_DELETE, MEMBER, "Delete a port that no server has.", "DELETE /network/v2.0/ports/{id}"),
     _of(
         EXPLAIN,
         READER,

@@ -8,14 +8,17 @@ from __future__ import annotations
 import ipaddress
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from api import security_groups
 from api.create import AskedNetwork
+from api.schemas import PORT_FIELDS
 from objects import errors, phase
 from objects.instance import Server
 from objects.network import Network, PortRequest
 from objects.operation import Operation, OperationKind
-from objects.port import Port
+from objects.port import Port, ProjectPort
 from objects.task import Power
 
 Document = dict[str, Any]
@@ -28,12 +31,15 @@ NO_NETWORK = "There is no network that the project of the server may use."
 
 
 def plan(
-    asked: str | Sequence[AskedNetwork], count: int, usable: Callable[[Collection[str]], Mapping[str, Network]]
+    asked: str | Sequence[AskedNetwork],
+    count: int,
+    usable: Callable[[Collection[str]], Mapping[str, Network]],
+    made: Callable[[Collection[str]], Mapping[str, ProjectPort]],
 ) -> tuple[PortRequest, ...]:
     """The interfaces of each of the ``count`` servers. ``usable``: the project's networks by uuid, up to date for these uuids.
 
-    Without a list of networks it is the only one that the project may use; there may be none. Raises errors.Invalid, and
-    errors.Conflict if there are several.
+    ``made``: those of these ports that the project has. Without a list of networks it is the only one that the project may use;
+    there may be none. Raises errors.Invalid, and errors.Conflict if there are several.
     """
     if asked == "none":
         return ()
@@ -42,13 +48,47 @@ def plan(
         if len(every) > 1:
             raise errors.Conflict("Multiple possible networks found, use a Network ID to be more specific.")
         return tuple(_request(network, None, None) for network in every)
+    _check_asked(asked, count)
+    wanted = [each.port for each in asked if each.port is not None]
+    found = made(wanted) if wanted else {}
+    of_ports = [port.network_id for port in found.values()]
+    networks = usable([*of_ports, *(each.uuid for each in asked if each.uuid is not None)])
+    return tuple(
+        _named(number, each, networks, count) if each.port is None else _of_port(each.port, each.tag, found, networks)
+        for number, each in enumerate(asked)
+    )
+
+
+def _check_asked(asked: Sequence[AskedNetwork], count: int) -> None:
+    """Raises errors.Invalid for what no request can ask."""
+    ports = [each.port for each in asked if each.port is not None]
     for number, each in enumerate(asked):
-        if each.port is not None:
-            raise errors.Invalid(f"server.networks[{number}].port: there are no ports to name here; give the uuid of a network")
-        if each.uuid is None:
-            raise errors.Invalid(f"server.networks[{number}].uuid: is required")
-    found = usable([each.uuid for each in asked if each.uuid is not None])
-    return tuple(_named(number, each, found, count) for number, each in enumerate(asked))
+        field = f"server.networks[{number}]"
+        if each.port is None:
+            if each.uuid is None:
+                raise errors.Invalid(f"{field}.uuid: is required")
+        elif each.fixed_ip is not None:
+            raise errors.Invalid(f"{field}.fixed_ip: a port has its addresses; give either this or the port")
+        elif count > 1:
+            raise errors.Invalid(f"{field}.port: one port cannot go to {count} servers")
+        elif ports.count(each.port) > 1:
+            raise errors.Invalid(f"{field}.port: port {each.port} is named twice")
+
+
+def _of_port(wanted: str, tag: str | None, found: Mapping[str, ProjectPort], networks: Mapping[str, Network]) -> PortRequest:
+    """Raises errors.Invalid."""
+    port = found.get(wanted)
+    if port is None:
+        raise errors.Invalid(f"Port {wanted} could not be found.")
+    return plan_port(port, tag, networks)
+
+
+def plan_port(port: ProjectPort, tag: str | None, networks: Mapping[str, Network]) -> PortRequest:
+    """The interface that a server has with this port. Raises errors.Invalid if its network is not among ``networks``."""
+    network = networks.get(port.network_id)
+    if network is None:
+        raise errors.Invalid(f"Network {port.network_id} of port {port.uuid} could not be found.")
+    return PortRequest(network=network, tag=tag, port_uuid=port.uuid)
 
 
 def plan_one(net_id: str | None, fixed_ip: str | None, tag: str | None, usable: Mapping[str, Network]) -> PortRequest:
@@ -120,9 +160,12 @@ def brief(ports: Sequence[Port]) -> Document:
     }
 
 
-def port_id(server_uuid: str, port: Port) -> str:
-    """The UUID of a port, which clients may ask for. It stays as long as the server has the interface."""
-    return str(uuid.uuid5(_PORT_OF, f"{server_uuid} {port.mac}"))
+def port_id(server_uuid: str, port: Port, made: Mapping[str, ProjectPort] = MappingProxyType({})) -> str:
+    """The UUID of a port, which clients may ask for. It stays as long as the server has the interface.
+
+    ``made``: the ports of projects that the server has, by MAC.
+    """
+    return made[port.mac].uuid if port.mac in made else str(uuid.uuid5(_PORT_OF, f"{server_uuid} {port.mac}"))
 
 
 def state_of(server: Server, port: Port, opened: Operation | None) -> str:
@@ -134,7 +177,12 @@ def state_of(server: Server, port: Port, opened: Operation | None) -> str:
 
 def fixed_ips(port: Port, network: Network | None) -> list[Document]:
     """The addresses of a port, with the subnets of its network that they are from."""
-    return [{"ip_address": each.address, "subnet_id": _subnet_id(each.address, network)} for each in port.addresses]
+    return in_subnets([each.address for each in port.addresses], network)
+
+
+def in_subnets(addresses: Sequence[str], network: Network | None) -> list[Document]:
+    """The same of these addresses."""
+    return [{"ip_address": each, "subnet_id": _subnet_id(each, network)} for each in addresses]
 
 
 def _subnet_id(address: str, network: Network | None) -> str | None:
@@ -142,3 +190,42 @@ def _subnet_id(address: str, network: Network | None) -> str | None:
     wanted = ipaddress.ip_address(address)
     subnets = network.subnets if network is not None else ()
     return next((subnet.uuid for subnet in subnets if wanted in ipaddress.ip_network(subnet.cidr)), None)
+
+
+# -- a port that a project makes ---------------------------------------------------------------------------------------------------
+
+
+def refuse_unserved(asked: Mapping[str, Any], project_id: str) -> None:
+    """Raise errors.Invalid for values of a port's fields that it will not have, instead of ignoring them."""
+    for field, (values, reason) in PORT_FIELDS.items():
+        if asked.get(field) is not None and asked[field] not in values:
+            raise errors.Invalid(f"port.{field}: {reason}")
+    groups = asked.get("security_groups")
+    if groups is not None and groups != [security_groups.id_of(project_id)]:
+        raise errors.Invalid(
+            f"port.security_groups: each port has the group {security_groups.id_of(project_id)} ('default'), and no other one"
+        )
+
+
+def wanted_addresses(network: Network, asked: Sequence[Mapping[str, str]] | None) -> dict[str, str | None]:
+    """By subnet, which address a new port gets; None: any. ``asked``: None for all subnets. Raises errors.Invalid."""
+    if asked is None:
+        asked = [{"subnet_id": subnet.uuid} for subnet in network.subnets]
+    wanted: dict[str, str | None] = {}
+    for number, each in enumerate(asked):
+        field = f"port.fixed_ips[{number}]"
+        address = _inside(network, each.get("ip_address"))
+        subnet = each.get("subnet_id") or (_subnet_id(address, network) if address is not None else None)
+        if subnet is None:
+            raise errors.Invalid(f"{field}: give subnet_id, ip_address or both")
+        if subnet not in [own.uuid for own in network.subnets]:
+            raise errors.Invalid(f"{field}.subnet_id: network {network.uuid} has no subnet {subnet[:80]}")
+        if address is not None and _subnet_id(address, network) != subnet:
+            raise errors.Invalid(f"{field}.ip_address: {address} is not in subnet {subnet}")
+        if subnet in wanted:
+            raise errors.Invalid(f"{field}: a port has one address of a subnet")
+        wanted[subnet] = address
+    if not wanted:
+        advice = "leave this out for one of each subnet" if network.subnets else "its network has no subnet yet"
+        raise errors.Invalid(f"port.fixed_ips: a port needs an address; {advice}")
+    return wanted

@@ -38,6 +38,7 @@ from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.migrations import Migrations, ServerMigrations
+from api.network_ports import NetworkPorts
 from api.network_service import NetworkResources, NetworkVersions
 from api.openapi import OpenApi
 from api.operate import Operations
@@ -161,10 +162,16 @@ class Routes:
         self._add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
         self._add("/network/v2.0/{collection}", network_resources, "nothing", get=may.NETWORK_SERVICE_LIST)
         self._add("/network/v2.0/{collection}/{resource_id}", network_resources, "none", get=may.NETWORK_SERVICE_SHOW)
-        for name in ("network", "subnet", "port", "security_group", "security_group_rule"):
+        for name in ("network", "subnet", "security_group", "security_group_rule"):
             path = f"/network/v2.0/{name.replace('_', '-')}s"
             self._add(path, network_resources, f"{name}s", get=may.NETWORK_SERVICE_LIST)
-            self._add(f"{path}/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW)
+            changes = {"delete": may.SECURITY_GROUP_DELETE} if name == "security_group" else {}
+            self._add(f"{path}/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW, **changes)
+        ports = NetworkPorts(self._settings, self._database, self._catalog)
+        self._add("/network/v2.0/ports", ports, get=may.NETWORK_SERVICE_LIST, post=may.PORT_CREATE)
+        one = "/network/v2.0/ports/{port_id}"
+        self._add(one, ports, "one", get=may.NETWORK_SERVICE_SHOW, put=may.PORT_UPDATE, delete=may.PORT_DELETE)
+        self._add(f"{one}/tags", ports, "tags", get=may.NETWORK_SERVICE_SHOW, put=may.PORT_UPDATE, delete=may.PORT_UPDATE)
 
     def _add_images(self) -> None:
         """Images: of the Compute API up to 2.35, and of ``/image``."""

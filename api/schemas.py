@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
@@ -578,6 +578,49 @@ INTERFACE_ATTACHMENT: Versions = (
     (Since.ATTACHED_TAGS.value, _object({"interfaceAttachment": _object(_ATTACHMENT, tag=True)})),
 )
 """The body of ``POST /servers/{id}/os-interface``. It may be empty."""
+PORT_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "admin_state_up": ((True,), "a port carries traffic while a running server has it"),
+    "allowed_address_pairs": (([],), "nothing filters the addresses that a server sends from, so none need be allowed"),
+    "binding:host_id": (("",), "a port goes with its server, which the scheduler places"),
+    "binding:profile": (({},), "there are no profiles"),
+    "binding:vnic_type": (("normal",), "normal is the only type"),
+    "device_id": (("",), "a server takes a port: name the port when you boot it, or attach it with os-interface"),
+    "device_owner": (("",), "a server takes a port: name the port when you boot it, or attach it with os-interface"),
+    "dns_name": (("",), "there are no names of ports; the guest has the name of its server"),
+    "extra_dhcp_opts": (([],), "DHCP is served by the networks of the hosts, if at all"),
+    "mac_address": ((), "a port has the MAC of its address"),
+    "port_security_enabled": ((False,), "nothing filters what a port sends and receives"),
+    "qos_policy_id": ((), "there are no policies of quality"),
+}
+"""Fields of a port of which only one value holds here, besides null: those values, and why another one is refused."""
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"], "maxLength": 255}
+_PORT_TAGS: Schema = {
+    "type": "array",
+    "maxItems": 50,
+    "items": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+_FIXED_IPS: Schema = {
+    "type": ["array", "null"],
+    "maxItems": 2,
+    "items": _object({"subnet_id": _UUID, "ip_address": {"type": "string", "format": "ip-address"}}),
+}
+_PORT: dict[str, Schema] = {
+    "name": _TEXT_OR_NULL,
+    "description": _TEXT_OR_NULL,
+    "security_groups": {"type": ["array", "null"], "maxItems": 50, "items": {"type": "string", "maxLength": 255}},
+    **{name: {} for name in PORT_FIELDS},
+}
+_NEW_PORT = _PORT | {
+    "network_id": _UUID,
+    "project_id": _NAME,
+    "tenant_id": _NAME,
+    "fixed_ips": _FIXED_IPS,
+    "tags": _PORT_TAGS,
+}
+NEW_PORT = _required("port", _object(_NEW_PORT) | {"required": ["network_id"]})
+"""The body of ``POST /network/v2.0/ports``."""
+PORT_CHANGES = _required("port", _object(_PORT))
+PORT_TAGS = _required("tags", _PORT_TAGS)
 SECURITY_GROUP = _versions(((2, 1), {"name": _NAME}), required=["name"])
 CRASH_DUMP: Versions = (((2, 1), _NULL),)
 CHANGE_PASSWORD = _versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import falcon
@@ -21,7 +22,7 @@ from objects import errors
 from objects.instance import Server
 from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind
-from objects.port import Port
+from objects.port import Port, ProjectPort
 
 
 class ServerInterfaces:
@@ -38,7 +39,8 @@ class ServerInterfaces:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
         opened = self._finder.opened(server)
-        shown = [self._document(server, port, call, opened) for port in self._finder.ports(server)]
+        made = self._finder.project_ports(server)
+        shown = [self._document(server, port, call, opened, made) for port in self._finder.ports(server)]
         answer(resp, {"interfaceAttachments": shown})
 
     @validated_by("_validator")
@@ -53,21 +55,22 @@ class ServerInterfaces:
             operation = self._operations.change_interfaces(call, server_id, OperationKind.ATTACH_INTERFACE, port=port)
         except errors.AddressInUse as error:  # a conflict with a server here, and an invalid request at a boot
             raise errors.Conflict(str(error)) from error
-        made = next((port for port in self._finder.ports(server) if port.mac == operation.args.mac), None)
-        if made is None:
+        attached = next((port for port in self._finder.ports(server) if port.mac == operation.args.mac), None)
+        if attached is None:
             raise errors.Conflict(f"Instance {server.uuid} was deleted while the interface was attached")
-        answer(resp, {"interfaceAttachment": self._document(server, made, call, operation)})
+        answer(resp, {"interfaceAttachment": self._document(server, attached, call, operation, self._finder.project_ports(server))})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, port_id: str) -> None:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
-        opened = self._finder.opened(server)
-        answer(resp, {"interfaceAttachment": self._document(server, self._port(server, port_id), call, opened)})
+        opened, made = self._finder.opened(server), self._finder.project_ports(server)
+        answer(resp, {"interfaceAttachment": self._document(server, self._port(server, port_id, made), call, opened, made)})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, port_id: str) -> None:
         """The server keeps the addresses until its cell has told that the guest is without the interface."""
         call = calls.of(req)
-        port = self._port(self._finder.server(server_id, call), port_id)
+        server = self._finder.server(server_id, call)
+        port = self._port(server, port_id, self._finder.project_ports(server))
         self._operations.change_interfaces(call, server_id, OperationKind.DETACH_INTERFACE, OperationArgs(mac=port.mac))
         resp.status = 202
 
@@ -76,8 +79,7 @@ class ServerInterfaces:
     def _planned(self, call: Call, server: Server, asked: dict[str, Any]) -> PortRequest:
         """The interface that the body asks for, in a network that the server's project may use."""
         if asked.get("port_id") is not None:
-            text = "there are no ports to name here: give net_id, and the port is made"
-            raise errors.NotFound(f"Port {asked['port_id']} could not be found: {text}")
+            return self._of_port(server, asked)
         fixed_ip = asked["fixed_ips"][0]["ip_address"] if "fixed_ips" in asked else None
         net_id = asked.get("net_id")
         if fixed_ip is not None and net_id is None:
@@ -85,16 +87,25 @@ class ServerInterfaces:
         usable = self._catalog.networks_of(server.project_id, [net_id] if net_id else ())
         return ports.plan_one(net_id, fixed_ip, asked.get("tag"), usable)
 
-    def _port(self, server: Server, port_id: str) -> Port:
-        found = next((port for port in self._finder.ports(server) if ports.port_id(server.uuid, port) == port_id), None)
+    def _of_port(self, server: Server, asked: dict[str, Any]) -> PortRequest:
+        if asked.get("net_id") is not None or "fixed_ips" in asked:
+            raise errors.Invalid("interfaceAttachment.port_id: a port has its network and its addresses; give it alone")
+        port = self._finder.project_port(asked["port_id"], server.project_id)
+        return ports.plan_port(port, asked.get("tag"), self._catalog.networks_of(port.project_id, [port.network_id]))
+
+    def _port(self, server: Server, port_id: str, made: Mapping[str, ProjectPort]) -> Port:
+        """``made``: the ports of its project that the server has, by MAC."""
+        found = next((port for port in self._finder.ports(server) if ports.port_id(server.uuid, port, made) == port_id), None)
         if found is None:
             raise errors.NotFound(f"Instance {server.uuid} does not have a port with id {port_id[:80]}")
         return found
 
-    def _document(self, server: Server, port: Port, call: Call, opened: Operation | None) -> Document:
-        """``opened``: the open operation of the server."""
+    def _document(
+        self, server: Server, port: Port, call: Call, opened: Operation | None, made: Mapping[str, ProjectPort]
+    ) -> Document:
+        """``opened``: the open operation of the server. ``made``: the ports of its project that the server has, by MAC."""
         document: Document = {
-            "port_id": ports.port_id(server.uuid, port),
+            "port_id": ports.port_id(server.uuid, port, made),
             "net_id": port.network_id,
             "mac_addr": port.mac,
             "port_state": ports.state_of(server, port, opened),

@@ -51,6 +51,8 @@ NUMA_NODES = V1_1
 
 HOLDS = V1_1
 """The first version in which conductors know that a request is held."""
+PORTS = V1_1
+"""The first version in which every process gives the address of a port back to the port."""
 USER_QUOTAS = V1_1
 """The first version in which every process charges users that have limits of their own."""
 

@@ -59,12 +59,14 @@ class Network(Object, frozen=True, kw_only=True):
 class PortRequest(Object, frozen=True, kw_only=True):
     """An interface that each server of a request gets: one address of each pool of the network.
 
-    ``fixed_ip``: this address of the pool of its version; for a single server only.
+    ``fixed_ip``: this address of the pool of its version; for a single server only. ``port_uuid``: a port of the project, whose
+    addresses the interface has; for a single server only, too.
     """
 
     network: Network
     fixed_ip: str | None = None
     tag: str | None = None
+    port_uuid: str | None = None
 
 
 def checked(subnet: Subnet) -> Subnet:

@@ -1,4 +1,4 @@
-"""Ports: the network interfaces of a server, with the addresses that it keeps until it is deleted."""
+"""Ports: the network interfaces of a server, with the addresses that it keeps until it is deleted or that stay with its project."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ class Port(Object, frozen=True, kw_only=True):
     addresses: tuple[FixedAddress, ...] = ()
     mtu: int | None = None
     tag: str | None = None
+
+
+class ProjectPort(Object, frozen=True, kw_only=True):
+    """A port that a project made itself. It keeps its MAC and its addresses, whether a server has it or none.
+
+    ``addresses``: one at least, IPv4 first. ``server_uuid``: the server that has it; None: a boot or a server may take it.
+    """
+
+    uuid: str
+    project_id: str
+    network_id: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    created_at: float
+    updated_at: float
+    mac: str
+    addresses: tuple[str, ...]
+    server_uuid: str | None = None

@@ -1,7 +1,8 @@
 """The addresses of servers: claimed by the transaction that accepts a server, freed by the one that sees its last body end.
 
-This is the one place that binds addresses. With Neutron, ``claim`` would create its ports and ``free`` would delete them.
-``docs/decisions/0033-addresses-planned-at-accept.md`` says why.
+An address that a port of a project has (``db/api/ports.py``) goes back to the port instead. This is the one place that binds
+addresses. With Neutron, ``claim`` would create its ports and ``free`` would delete them.
+``docs/decisions/0033-addresses-planned-at-accept.md`` says why, and ``0063-ports-belong-to-their-projects.md`` of ports.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
 from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
+from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object
-from objects.network import PortRequest, Subnet
+from objects.network import PortRequest
 from objects.port import FixedAddress, Port
 from objects.text import FAULT_SIZE, clean
 from service.rate_limited_log import RateLimitedLog
@@ -45,11 +47,12 @@ class Wanted(Object, frozen=True, kw_only=True):
 
 
 class _Taking(Object, frozen=True, kw_only=True):
-    """An interface that gets an address."""
+    """What gets an address: an interface of a server, or a port that no server has."""
 
-    server_uuid: str
-    position: int
-    tag: str | None
+    server_uuid: str | None = None
+    position: int | None = None
+    tag: str | None = None
+    port_uuid: str | None = None
 
 
 def mac_of(number: int) -> str:
@@ -76,7 +79,7 @@ _SEEN = by_index(
     "uq_addresses_subnet_uuid_address",
 )
 _ONE = _SEEN.with_for_update()
-_TAKEN = {"server_uuid": "server", "position": "at_position", "tag": "with_tag", "free_since": "freed"}
+_TAKEN = {"server_uuid": "server", "position": "at_position", "tag": "with_tag", "free_since": "freed", "port_uuid": "port"}
 _TAKE = UpdateMany(
     sa.update(addresses)
     .where(_A.mac == sa.bindparam("number"), _A.free_since >= 0.0)
@@ -86,33 +89,73 @@ _TAKE = UpdateMany(
     values=_TAKEN,
     where="t.free_since >= 0",
 )
+_BIND = by_index(
+    sa.update(addresses)
+    .where(_A.port_uuid == sa.bindparam("port"), _A.server_uuid.is_(None))
+    .values(server_uuid=sa.bindparam("server"), position=sa.bindparam("at_position"), tag=sa.bindparam("with_tag")),
+    addresses,
+    "ix_addresses_port_uuid",
+)
+_HOLDER = by_index(
+    sa.select(_A.server_uuid).where(_A.port_uuid == sa.bindparam("port")).limit(1), addresses, "ix_addresses_port_uuid"
+)
 
 
 def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     """Give each interface one address of each pool of its network: two statements per pool, however many servers there are.
 
-    Raises errors.Conflict if a pool has too few addresses, and errors.Invalid for a fixed address that is taken or in no pool. The
-    caller must then roll back.
+    An interface of a port gets those of the port: one statement. Raises errors.Conflict if a pool has too few addresses or a server
+    has the port, and errors.Invalid for a fixed address that is taken or in no pool, or a port that is gone. The caller must then
+    roll back.
     """
     pools: dict[str, list[_Taking]] = defaultdict(list)
     names: dict[str, str] = {}
     taken: list[dict[str, Any]] = []
     for wanted in requests:
         for position, port in enumerate(wanted.ports, wanted.position):
+            if port.port_uuid is not None:
+                [server] = wanted.servers  # a port is asked for by a single server
+                _bind(tx, port.port_uuid, _Taking(server_uuid=server, position=position, tag=port.tag))
+                continue
             for subnet in port.network.subnets:
                 names[subnet.uuid] = port.network.name
                 taking = [_Taking(server_uuid=uuid, position=position, tag=port.tag) for uuid in wanted.servers]
                 if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
-                    taken += [_taken(_fixed(tx, subnet, port), each) for each in taking]
+                    number = _fixed(tx, subnet.uuid, port.fixed_ip, port.network.name)
+                    taken += [_taken(number, each) for each in taking]
                 else:
                     pools[subnet.uuid] += taking
     if taken:
         _take(tx, taken)
     for subnet_uuid, some in sorted(pools.items()):
-        numbers = tx.execute(_FREE, {"subnet": subnet_uuid, "most": len(some)}).scalars().all()
-        if len(numbers) < len(some):
-            _refuse(tx, subnet_uuid, names[subnet_uuid], len(some))
-        _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
+        _take_any(tx, subnet_uuid, names[subnet_uuid], some)
+
+
+def claim_for_port(tx: ApiTransaction, port_uuid: str, network: str, wanted: Mapping[str, str | None]) -> None:
+    """Give a port one address of each of these subnets. ``wanted``: by subnet, which one; None: any. ``network``: its name.
+
+    Raises what ``claim`` does.
+    """
+    port = _Taking(port_uuid=port_uuid)
+    for subnet_uuid, address in sorted(wanted.items()):
+        if address is None:
+            _take_any(tx, subnet_uuid, network, [port])
+        else:
+            _take(tx, [_taken(_fixed(tx, subnet_uuid, address, network), port)])
+
+
+def _bind(tx: ApiTransaction, port_uuid: str, by: _Taking) -> None:
+    """One of several transactions gets the port: the others find that its addresses have a server."""
+    row = {"port": port_uuid, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag}
+    if tx.execute(_BIND, row).rowcount == 0:
+        _refuse_bound(tx, port_uuid)
+        raise errors.Invalid(f"Port {port_uuid} could not be found.")
+
+
+def _refuse_bound(tx: ApiTransaction, port_uuid: str) -> None:
+    holder = tx.execute(_HOLDER, {"port": port_uuid}).scalar_one_or_none()
+    if holder is not None:
+        raise errors.Conflict(f"Port {port_uuid} is still in use by server {holder}: detach it there first.")
 
 
 _LAST = sa.select(sa.func.max(_A.position)).where(_A.server_uuid == sa.bindparam("server"))
@@ -133,10 +176,14 @@ def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int
     needed: defaultdict[str, int] = defaultdict(int)
     names: dict[str, str] = {}
     for port in ports:
+        if port.port_uuid is not None:
+            _refuse_bound(tx, port.port_uuid)
+            continue
         for subnet in port.network.subnets:
             names[subnet.uuid] = port.network.name
             if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
-                _refuse_taken(tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none(), port)
+                row = tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none()
+                _refuse_taken(row, port.fixed_ip, port.network.name)
             else:
                 needed[subnet.uuid] += count
     for subnet_uuid, number in sorted(needed.items()):
@@ -159,21 +206,29 @@ def _shortage(network: str, free: int, needed: int) -> errors.Conflict:
     )
 
 
-def _fixed(tx: ApiTransaction, subnet: Subnet, port: PortRequest) -> int:
-    row = _refuse_taken(tx.execute(_ONE, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none(), port)
-    return int(row.mac)
+def _fixed(tx: ApiTransaction, subnet_uuid: str, address: str, network: str) -> int:
+    row = tx.execute(_ONE, {"subnet": subnet_uuid, "wanted": address}).one_or_none()
+    return int(_refuse_taken(row, address, network).mac)
 
 
-def _refuse_taken(row: sa.Row[Any] | None, port: PortRequest) -> sa.Row[Any]:
+def _refuse_taken(row: sa.Row[Any] | None, address: str, network: str) -> sa.Row[Any]:
     if row is None:
-        raise errors.Invalid(f"Fixed IP address {port.fixed_ip} is not in the pool of network {port.network.name}.")
+        raise errors.Invalid(f"Fixed IP address {address} is not in the pool of network {network}.")
     if row.free_since is None:
-        raise errors.AddressInUse(f"Fixed IP address {port.fixed_ip} is already in use.")
+        raise errors.AddressInUse(f"Fixed IP address {address} is already in use.")
     return row
 
 
+def _take_any(tx: ApiTransaction, subnet_uuid: str, network: str, some: Sequence[_Taking]) -> None:
+    numbers = tx.execute(_FREE, {"subnet": subnet_uuid, "most": len(some)}).scalars().all()
+    if len(numbers) < len(some):
+        _refuse(tx, subnet_uuid, network, len(some))
+    _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
+
+
 def _taken(number: int, by: _Taking) -> dict[str, Any]:
-    return {"number": number, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag, "freed": None}
+    row = {"number": number, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag, "freed": None}
+    return row | {"port": by.port_uuid}
 
 
 def _take(tx: ApiTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -190,9 +245,16 @@ _SERVERS = (
     .where(_M.instance_uuid.in_(dialect.uuids()))
 )
 _OF_SERVERS = _A.server_uuid.in_(dialect.uuids())
+# an address of a port stays with the port
+_GIVEN_BACK: Mapping[Any, Any] = {
+    _A.free_since: sa.case((_A.port_uuid.is_(None), sa.bindparam("now", type_=Time)), else_=sa.null()),
+    _A.server_uuid: None,
+    _A.position: None,
+    _A.tag: None,
+}
 _LOCK = by_index(sa.select(_A.mac).where(_OF_SERVERS).order_by(_A.mac).with_for_update(), addresses, "ix_addresses_server_uuid")
 _GIVE_BACK = by_index(
-    sa.update(addresses).where(_OF_SERVERS).values(free_since=sa.bindparam("now"), server_uuid=None, position=None, tag=None),
+    sa.update(addresses).where(_OF_SERVERS).values(_GIVEN_BACK),
     addresses,
     "ix_addresses_server_uuid",
 )
@@ -240,7 +302,7 @@ _POSITION = sa.select(_A.position).where(_A.server_uuid == sa.bindparam("server"
 _DETACH = by_index(
     sa.update(addresses)
     .where(_A.server_uuid == sa.bindparam("server"), _A.position == sa.bindparam("at_position"))
-    .values(free_since=sa.bindparam("now"), server_uuid=None, position=None, tag=None),
+    .values(_GIVEN_BACK),
     addresses,
     "ix_addresses_server_uuid",
 )
@@ -265,7 +327,7 @@ def give_back(tx: ApiTransaction, servers: Collection[str], now: float) -> None:
 
 _HOLDERS = sa.select(_A.server_uuid).distinct().where(_A.server_uuid > sa.bindparam("after")).order_by(_A.server_uuid)
 _OWNER = (
-    sa.select(_A.mac, _A.free_since, _A.server_uuid, _A.position, _A.tag, _A.subnet_uuid)
+    sa.select(_A.mac, _A.free_since, _A.server_uuid, _A.position, _A.tag, _A.subnet_uuid, _A.port_uuid)
     .join_from(subnets, addresses, _A.subnet_uuid == subnets.c.uuid)
     .where(subnets.c.network_uuid == sa.bindparam("network"), _A.address == sa.bindparam("wanted"))
 )
@@ -291,8 +353,9 @@ def ended(tx: ApiTransaction, servers: Collection[str]) -> set[str]:
 def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: float) -> None:
     """Give these servers the addresses that their guests have, where a restored database has lost that.
 
-    An address that was given to a server whose build has not begun is taken from it; that server gets another one. Otherwise an
-    address of another server stays there, and the audit reports it.
+    A port of a project that no server has is bound with its addresses. An address that was given to a server whose build has not
+    begun is taken from it; that server gets another one. Otherwise an address of another server stays there, and the audit reports
+    it.
     """
     known = ports_of(tx, ports)
     for server, own in sorted(ports.items()):
@@ -310,6 +373,9 @@ def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) 
     row = tx.execute(_OWNER, where).one()
     if row.free_since is not None:
         _take(tx, [_taken(row.mac, by)])
+    elif row.port_uuid is not None:
+        if row.server_uuid is None:
+            _bind(tx, row.port_uuid, by)
     elif row.server_uuid != by.server_uuid and tx.execute(_QUEUED, {"uuid": row.server_uuid}).one_or_none() is not None:
         other = tx.execute(_FREE, {"subnet": row.subnet_uuid, "most": 1}).scalar_one_or_none()
         if other is not None:

@@ -31,7 +31,7 @@ INSERT_PAGE_SIZE = 1000
 
 
 class PoolUsage(Object, frozen=True, kw_only=True):
-    """Addresses of a subnet: all, and those that servers have."""
+    """Addresses of a subnet: all, and those that servers and ports have."""
 
     size: int
     used: int
@@ -134,14 +134,14 @@ def _mac_block(tx: ApiTransaction, size: int) -> int:
 
 
 def delete_subnet(tx: ApiTransaction, uuid: str) -> None:
-    """Delete a subnet with its addresses. Raises NotFound, and Conflict while servers have some of them."""
+    """Delete a subnet with its addresses. Raises NotFound, and Conflict while servers or ports have some of them."""
     row = named.found(tx.execute(sa.select(subnets).where(subnets.c.uuid == uuid)).first(), f"Subnet '{uuid}'")
     _drop_pool(tx, [row.uuid], f"Subnet {row.cidr}")
     epochs.bump(tx, Epoch.NETWORKS)
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
-    """Delete a network with its subnets. Raises NotFound, and Conflict while servers have addresses of it."""
+    """Delete a network with its subnets. Raises NotFound, and Conflict while servers or ports have addresses of it."""
     row = named.found(tx.execute(sa.select(networks).where(networks.c.uuid == uuid)).first(), f"Network '{uuid}'")
     own = tx.execute(sa.select(subnets.c.uuid).where(subnets.c.network_uuid == uuid)).scalars().all()
     _drop_pool(tx, own, f"Network '{row.name}'")
@@ -155,7 +155,7 @@ def _drop_pool(tx: ApiTransaction, uuids: Sequence[str], what: str) -> None:
     tx.execute(sa.select(addresses.c.mac).where(of_pool).order_by(addresses.c.mac).with_for_update()).all()
     used = tx.execute(sa.select(sa.func.count()).where(of_pool, addresses.c.free_since.is_(None))).scalar_one()
     if used:
-        raise errors.Conflict(f"{what} is in use: servers have {used} of its addresses; delete them first")
+        raise errors.Conflict(f"{what} is in use: servers and ports have {used} of its addresses; delete them first")
     tx.execute(sa.delete(addresses).where(of_pool))
     tx.execute(sa.delete(subnets).where(subnets.c.uuid.in_(uuids)))
 

@@ -61,6 +61,7 @@ _DECIDE = (
     .where(quotas.c.project_id == sa.bindparam("project"))
     .values({column: sa.bindparam(f"own_{name}") for name, column in _MAX.items()})
 )
+_PROJECTS = sa.select(quotas.c.project_id)
 _GET = sa.select(quotas).where(quotas.c.project_id == sa.bindparam("project"))
 
 
@@ -176,6 +177,11 @@ def usage(tx: ApiTransaction, project_id: str) -> tuple[Quota, int]:
 def list_all(tx: ApiTransaction) -> list[Quota]:
     """The quotas of all projects that have a row, by project id. Limits of its own or a first server give a project a row."""
     return [_quota(row) for row in tx.execute(sa.select(quotas).order_by(quotas.c.project_id))]
+
+
+def projects(tx: ApiTransaction) -> list[str]:
+    """The projects that have had servers, or limits."""
+    return list(tx.execute(_PROJECTS).scalars())
 
 
 def lock(tx: ApiTransaction, project_id: str) -> Quota:

@@ -162,12 +162,27 @@ addresses = table(
     sa.Column("mac", sa.BigInteger, primary_key=True, autoincrement=False),  # its last 24 bits
     sa.Column("subnet_uuid", Uuid, nullable=False),
     sa.Column("address", sa.String(64), nullable=False),
-    sa.Column("free_since", Time),  # 0: never used; NULL: a server has it
+    sa.Column("free_since", Time),  # 0: never used; NULL: a server or a port has it
     sa.Column("server_uuid", Uuid, index=True),
     sa.Column("position", sa.Integer),  # of the interface on its server, from 0
     sa.Column("tag", Name),
+    sa.Column("port_uuid", Uuid, index=True),  # the project's port that has the address; a server has it besides, or none
     sa.UniqueConstraint("subnet_uuid", "address"),
     sa.Index("ix_addresses_free", "subnet_uuid", "free_since", "mac"),
+)
+
+ports = table(
+    "ports",
+    metadata,
+    # One row for each port that a project made itself (db/api/ports.py). Its addresses name it
+    sa.Column("uuid", Uuid, primary_key=True),
+    sa.Column("project_id", Name, nullable=False, index=True),
+    sa.Column("network_uuid", Uuid, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("description", Name, nullable=False),
+    sa.Column("tags", Json, nullable=False),
+    sa.Column("created_at", Time, nullable=False),
+    sa.Column("updated_at", Time, nullable=False),
 )
 
 # -- the durable queue, and the servers that it becomes --------------------------------------------------------------------

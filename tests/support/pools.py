@@ -31,7 +31,7 @@ def make_network(database: Database | ApiDatabase, *cidrs: str, name: str = "", 
 
 def empty_pools(database: Database) -> None:
     """Remove the networks that other tests have left, with their addresses."""
-    database.write(lambda tx: [tx.execute(sa.delete(table)) for table in (rows, tables.subnets, tables.networks)])
+    database.write(lambda tx: [tx.execute(sa.delete(table)) for table in (rows, tables.ports, tables.subnets, tables.networks)])
 
 
 def first_of(cidr: str) -> str:
@@ -59,6 +59,6 @@ def addresses_of(database: Database | ApiDatabase, uuids: Iterable[str]) -> list
 
 
 def used(database: Database | ApiDatabase) -> int:
-    """Addresses of all pools that servers have."""
+    """Addresses of all pools that servers and ports have."""
     query = sa.select(sa.func.count()).where(rows.c.free_since.is_(None))
     return int(database.read(lambda tx: tx.execute(query).scalar_one()))

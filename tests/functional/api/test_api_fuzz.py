@@ -81,6 +81,7 @@ PATHS = [
     "/network/v2.0/subnets/{}",
     "/network/v2.0/ports",
     "/network/v2.0/ports/{}",
+    "/network/v2.0/ports/{}/tags",
     "/network/v2.0/security-groups",
     "/network/v2.0/security-groups/{}",
     "/network/v2.0/security-group-rules",

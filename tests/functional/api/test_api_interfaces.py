@@ -144,7 +144,7 @@ def test_what_is_not_there_is_refused(front: Front, server: str, blue: Network) 
     assert refusal(attach(front, server, net_id=UNKNOWN), 404)  # from now on this process knows of red
     assert "Multiple possible networks" in refusal(attach(front, server), 400)
     assert refusal(attach(front, server, net_id=theirs.uuid), 404)
-    assert "give net_id" in refusal(attach(front, server, port_id=UNKNOWN), 404)
+    assert f"Port {UNKNOWN} could not be found" in refusal(attach(front, server, port_id=UNKNOWN), 404)
     assert refusal(detach(front, server, UNKNOWN), 404)
     assert attach(front, server, TENANT | at("2.48"), net_id=theirs.uuid, tag="x").status_code == 400
     assert attach(front, server, net_id="blue").status_code == 400

@@ -170,7 +170,7 @@ def test_what_cannot_be_given_is_refused_and_leaves_nothing(front: Front, blue: 
         ([{"uuid": UNKNOWN}], 400, f"Network {UNKNOWN} could not be found."),
         ([{"uuid": theirs.uuid}], 400, f"Network {theirs.uuid} could not be found."),
         ([{"uuid": bare.uuid}], 400, "requires a subnet"),
-        ([{"port": UNKNOWN}], 400, "server.networks[0].port: there are no ports to name here"),
+        ([{"port": UNKNOWN}], 400, f"Port {UNKNOWN} could not be found"),
         ([{"tag": "x"}], 400, "server.networks[0].uuid: is required"),
         ([{"uuid": blue.uuid, "fixed_ip": "10.9.9.9"}], 400, "is not a valid ip address for network"),
         ([{"uuid": blue.uuid, "fixed_ip": "10.0.0.1"}], 400, "is not in the pool of network blue"),

@@ -87,7 +87,7 @@ def test_what_is_not_here_is_empty_or_said_in_one_line(front: Front, blue: Netwo
     for method, path in (
         ("POST", "networks"),
         ("PUT", f"networks/{blue.uuid}"),
-        ("DELETE", f"ports/{UNKNOWN}"),
+        ("DELETE", f"subnets/{UNKNOWN}"),
         ("POST", "routers"),
     ):
         answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT | NEWEST, json={})

@@ -55,6 +55,21 @@ def test_an_administrator_names_the_project_and_a_member_cannot(front: Front) ->
     assert front.get(f"/network/v2.0/security-groups{query}", OTHER_TENANT).json == {"security_groups": []}
 
 
+def test_the_group_of_a_project_is_not_deleted(front: Front) -> None:
+    """An administrator is told as by Neutron, which makes the group anew; clean-ups of test suites rely on it."""
+    front.boot(headers=TENANT)
+    own = group(front)
+    path = f"/network/v2.0/security-groups/{own['id']}"
+
+    def delete(headers: dict[str, str]) -> int:
+        return front.client.simulate_delete(path, headers=headers).status_code
+
+    assert (delete(TENANT), delete(OTHER_TENANT), delete(TENANT | {"X-Roles": "reader"}), delete({})) == (409, 404, 403, 204)
+    assert group(front) == own
+    path = "/network/v2.0/security-groups/70a599e0-31e7-49b7-b260-868f441e8000"
+    assert (delete(TENANT), delete({})) == (404, 404)
+
+
 def test_a_server_with_an_interface_has_the_group(front: Front) -> None:
     server = front.boot(headers=TENANT)
     own = group(front)
@@ -130,7 +145,7 @@ def test_the_compute_api_says_why_groups_are_not_changed(front: Front, method: s
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "security-groups"), ("POST", "security-group-rules"), ("DELETE", "security-groups/6")]
+    ("method", "path"), [("POST", "security-groups"), ("POST", "security-group-rules"), ("PUT", "security-groups/6")]
 )
 def test_groups_are_not_changed(front: Front, method: str, path: str) -> None:
     answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT, json={})

@@ -299,9 +299,9 @@ def test_a_network_in_use_cannot_be_deleted(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL, name="green")
     [subnet] = network.subnets
     uuids = accept_on(queue.database, network, 2)
-    with pytest.raises(errors.Conflict, match="Network 'green' is in use: servers have 2 of its addresses"):
+    with pytest.raises(errors.Conflict, match="Network 'green' is in use: servers and ports have 2 of its addresses"):
         queue.database.write(networks.delete, network.uuid)
-    with pytest.raises(errors.Conflict, match="servers have 2 of its addresses"):
+    with pytest.raises(errors.Conflict, match="have 2 of its addresses"):
         queue.database.write(networks.delete_subnet, subnet.uuid)
     for uuid in uuids:
         queue.delete(uuid)

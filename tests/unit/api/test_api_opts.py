@@ -19,6 +19,7 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
         "key_pairs",
         "server_groups",
         "server_group_members",
+        "ports",
         "policy_files",
         "images_folder",
         "consoles",
