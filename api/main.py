@@ -18,6 +18,7 @@ from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
 from api.guest_asker import GuestAsker
 from api.keystone import Application
 from api.opts import ApiSettings
+from api.routes import Routes
 from api.scheduler import SchedulerAsker
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
@@ -47,7 +48,8 @@ def build_app(
     conductors = SuperConductorClient(bus)
     guests = GuestAsker(settings, api_database, conductors, inline=bus.is_embedded)
     schedulers = SchedulerAsker(settings, SchedulerClient(bus, timeout=settings.cell_timeout), inline=bus.is_embedded)
-    return make_app(settings, api_database, registry, ledger, conductors, guests, vault or Vault(), schedulers)
+    routes = Routes(settings, api_database, registry, ledger, conductors, guests, vault or Vault(), schedulers)
+    return make_app(settings, routes)
 
 
 class ApiService:

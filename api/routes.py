@@ -87,8 +87,6 @@ class Routes:
 
     def __init__(
         self,
-        app: falcon.App[falcon.Request, falcon.Response],
-        paths: Paths,
         settings: ApiSettings,
         database: ApiDatabase,
         registry: CellRegistry,
@@ -98,9 +96,6 @@ class Routes:
         vault: Vault,
         schedulers: SchedulerAsker,
     ) -> None:
-        """``paths``: adds the routes to ``app``, and knows them afterwards."""
-        self._paths = paths
-        self._add = partial(paths.add, app)
         self._settings = settings
         self._database = database
         self._registry = registry
@@ -124,7 +119,10 @@ class Routes:
             settings, ledger, registry, self._catalog, self._limits, self._watch, self._doorbell, self._boot_secrets
         )
 
-    def add_all(self) -> None:
+    def add_all(self, app: falcon.App[falcon.Request, falcon.Response], paths: Paths) -> None:
+        """``paths`` adds the routes to ``app``, and knows them afterwards."""
+        self._paths = paths
+        self._add = partial(paths.add, app)
         self._add_versions()
         self._add_networks()
         self._add_images()
