@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
 
 import falcon
@@ -54,7 +54,34 @@ def _passes(document: Document, wanted: Mapping[str, list[str]]) -> bool:
     for key, values in wanted.items():
         if key not in document:
             raise errors.Invalid(f"{key[:40]}: is not a field to filter by; there are {', '.join(sorted(document))}")
-        if _text(document[key]) not in [value.lower() if value.lower() in ("true", "false") else value for value in values]:
+        found = document[key]
+        if key == "tags":  # all of them, several to a value
+            passes = set(found).issuperset(tag for value in values for tag in value.split(","))
+        elif key == "fixed_ips":
+            passes = _has_addresses(found, values)
+        elif isinstance(found, list):
+            passes = not set(found).isdisjoint(values)
+        else:
+            passes = _text(found) in [value.lower() if value.lower() in ("true", "false") else value for value in values]
+        if not passes:
+            return False
+    return True
+
+
+def _has_addresses(fixed_ips: Sequence[Mapping[str, str | None]], wanted: Sequence[str]) -> bool:
+    """``wanted``: each as ``ip_address=10.0.0.9``; of each name one value at least must hold. Raises errors.Invalid."""
+    by_name: dict[str, list[str]] = {}
+    for each in wanted:
+        name, _, value = each.partition("=")
+        by_name.setdefault(name, []).append(value)
+    for name, values in by_name.items():
+        if name == "ip_address_substr":
+            passes = any(value in (each["ip_address"] or "") for each in fixed_ips for value in values)
+        elif name in ("ip_address", "subnet_id"):
+            passes = any(each[name] in values for each in fixed_ips)
+        else:
+            raise errors.Invalid(f"fixed_ips: {name[:40]!r} is not one of ip_address, ip_address_substr, subnet_id")
+        if not passes:
             return False
     return True
 

@@ -84,6 +84,23 @@ def test_a_port_is_made_and_found(front: Front, blue: Network) -> None:
     assert {each["device_id"] for each in ask(front, "GET", PORTS).json["ports"]} == {"", server_port}
 
 
+def test_ports_are_found_by_addresses_and_tags(front: Front, blue: Network) -> None:
+    first = make(front, blue, tags=["web", "blue"], fixed_ips=[{"ip_address": "10.0.0.9"}])
+    make(front, blue, tags=["web"])
+    subnet = first["fixed_ips"][0]["subnet_id"]
+
+    def found(query: str) -> int:
+        return len(ask(front, "GET", f"{PORTS}?{query}").json["ports"])
+
+    assert (found("tags=web"), found("tags=web,blue"), found("tags=red")) == (2, 1, 0)
+    assert (found("fixed_ips=ip_address%3D10.0.0.9"), found("fixed_ips=ip_address%3D10.0.0.99")) == (1, 0)
+    assert (found(f"fixed_ips=subnet_id%3D{subnet}"), found("fixed_ips=ip_address_substr%3Dfd00")) == (2, 1)
+    assert found(f"fixed_ips=subnet_id%3D{subnet}&fixed_ips=ip_address%3D10.0.0.9") == 1
+    assert found(f"security_groups={first['security_groups'][0]}") == 2
+    assert "is not one of" in text_of(ask(front, "GET", f"{PORTS}?fixed_ips=mac%3D1"), 400)
+    assert "is not a field" in text_of(ask(front, "GET", f"{PORTS}?tags-any=web"), 400)
+
+
 def test_addresses_are_asked_for_by_subnet(front: Front, blue: Network) -> None:
     four, six = (subnet.uuid for subnet in blue.subnets)
     made = make(front, blue, fixed_ips=[{"ip_address": "10.0.0.9"}])
