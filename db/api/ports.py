@@ -12,9 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import addresses, finalized
+from db.api import addresses, finalized, mappings
 from db.api.tables import addresses as address_rows
-from db.api.tables import instance_mappings, ports, subnets
+from db.api.tables import ports, subnets
 from db.sql import dialect, named
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
@@ -101,16 +101,13 @@ _FREE = by_index(
     address_rows,
     "ix_addresses_port_uuid",
 )
-_IS_LIVE = sa.select(instance_mappings.c.instance_uuid).where(
-    instance_mappings.c.instance_uuid == sa.bindparam("server"), instance_mappings.c.deleted == sa.false()
-)
 
 
 def delete(tx: ApiTransaction, uuid: str, now: float) -> None:
     """Delete a port that no server has. Raises errors.NotFound, and errors.Conflict while a server has it that is not deleted."""
     port = get(tx, uuid)
     holder = port.server_uuid
-    if holder is not None and tx.execute(_IS_LIVE, {"server": holder}).one_or_none() is not None:
+    if holder is not None and (server := mappings.get(tx, holder)) is not None and not server.deleted:
         raise _in_use(uuid, holder)
     if tx.execute(_FREE, {"port": uuid, "gone": holder, "now": now}).rowcount == 0:
         raise _in_use(uuid, get(tx, uuid).server_uuid)  # a server has just taken it

@@ -184,6 +184,8 @@ def test_a_moved_server_keeps_its_port(moves: Moves, network: Network) -> None:
     moves.switch(operation)
     moves.tell_gone(server)
     assert addresses_of(moves.database, [server]) == list(port.addresses)
+    with pytest.raises(errors.Conflict, match="is in use by server"):
+        moves.database.write(ports.delete, port.uuid, NOW)
     moves.queue.delete(server)
     moves.tell_gone(operation.twin_uuid or "")
     assert moves.database.read(ports.get, port.uuid) == port
