@@ -43,7 +43,7 @@ LOG = logging.getLogger(__name__)
 NOTHING = OperationArgs()
 
 END_WAIT_S = 5.0
-"""Seconds that an os-resetState or a change of interfaces waits for the end of the operation before it.
+"""Seconds that a request waits for the end of the operation before it, if that is soon over.
 
 The cell's answer comes with the next read of its feed.
 """
@@ -89,10 +89,35 @@ class Operations:
     ) -> Operation:
         """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of a rebuild, sealed.
 
-        ``port``: the interface that is attached.
+        ``port``: the interface that is attached. Clients send one change of interfaces after the other, and a rebuild right after
+        an os-resetState: an open operation that is soon over is awaited.
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
+        try:
+            return self._accept_at_once(call, server_id, kind, args, flavor, decide, secrets, port)
+        except errors.Conflict:
+            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
+            if opened is not None and not (self._is_soon_over(opened, kind) and self._ends(opened)):
+                raise
+        # if none was open, it may have ended since
+        return self._accept_at_once(call, server_id, kind, args, flavor, decide, secrets, port)
+
+    def _is_soon_over(self, opened: Operation, kind: OperationKind) -> bool:
+        """Whether ``opened`` is worth awaiting before an operation of this kind."""
+        return not opened.unreadable and (opened.kind is OperationKind.FAIL or (kind.connects and opened.kind.connects))
+
+    def _accept_at_once(
+        self,
+        call: Call,
+        server_id: str,
+        kind: OperationKind,
+        args: OperationArgs = NOTHING,
+        flavor: Flavor | None = None,
+        decide: Decide | None = None,
+        secrets: BootSecrets | None = None,
+        port: PortRequest | None = None,
+    ) -> Operation:
         if kind in SINCE and self._database.read(finalized.read) < SINCE[kind]:
             raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {finalized.NOT_FINALIZED}")
         server = self._server(call, server_id)
@@ -140,11 +165,11 @@ class Operations:
         Raises what ``accept`` does, and errors.Conflict if the operation is none in place, or does not end in time.
         """
         try:
-            self.accept(call, server_id, kind)
+            self._accept_at_once(call, server_id, kind)
         except errors.Conflict:
             opened = self._database.read(operations.open_for, [server_id]).get(server_id)
             if opened is None:  # it may have ended since
-                self.accept(call, server_id, kind)
+                self._accept_at_once(call, server_id, kind)
                 return
             if opened.unreadable or opened.state not in (OperationState.TASK, OperationState.STARTING):
                 raise
@@ -152,7 +177,7 @@ class Operations:
                 raise
             LOG.info("instance %s: its %s was ended by os-resetState", server_id, opened.kind)
             if kind is OperationKind.FAIL or self._server(call, server_id).task_state is TaskState.FAILED:
-                self.accept(call, server_id, kind)
+                self._accept_at_once(call, server_id, kind)
 
     def _given_up(self, call: Call, opened: Operation) -> bool:
         """Whether the operation has ended. One that only a cell carries out, FAIL, ends by itself."""
@@ -160,22 +185,6 @@ class Operations:
             self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
         self._doorbell.operation(call.context, opened.uuid)
         return self._ends(opened)
-
-    def change_interfaces(
-        self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs = NOTHING, port: PortRequest | None = None
-    ) -> Operation:
-        """Attach or detach an interface. Another such change that is under way is awaited: clients send one after the other.
-
-        Raises what ``accept`` does.
-        """
-        try:
-            return self.accept(call, server_id, kind, args, port=port)
-        except errors.Conflict:
-            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
-            # if none is open, it may have ended since
-            if opened is not None and (opened.unreadable or not opened.kind.connects or not self._ends(opened)):
-                raise
-        return self.accept(call, server_id, kind, args, port=port)
 
     def _ends(self, opened: Operation) -> bool:
         """Whether the operation ends in time."""

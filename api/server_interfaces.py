@@ -52,7 +52,7 @@ class ServerInterfaces:
         server = self._finder.server(server_id, call)
         port = self._planned(call, server, body.get("interfaceAttachment", {}))
         try:
-            operation = self._operations.change_interfaces(call, server_id, OperationKind.ATTACH_INTERFACE, port=port)
+            operation = self._operations.accept(call, server_id, OperationKind.ATTACH_INTERFACE, port=port)
         except errors.AddressInUse as error:  # a conflict with a server here, and an invalid request at a boot
             raise errors.Conflict(str(error)) from error
         attached = next((port for port in self._finder.ports(server) if port.mac == operation.args.mac), None)
@@ -71,7 +71,7 @@ class ServerInterfaces:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
         port = self._port(server, port_id, self._finder.project_ports(server))
-        self._operations.change_interfaces(call, server_id, OperationKind.DETACH_INTERFACE, OperationArgs(mac=port.mac))
+        self._operations.accept(call, server_id, OperationKind.DETACH_INTERFACE, OperationArgs(mac=port.mac))
         resp.status = 202
 
     # -- inside ------------------------------------------------------------------------------------------------------------------

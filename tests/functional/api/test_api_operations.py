@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -379,6 +380,24 @@ def test_a_task_that_ends_while_a_reset_is_refused_is_no_reason_to_refuse_it(fro
     with ended_when_refused(front, server):
         assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
     assert the_operation(front, server).kind is OperationKind.RESET
+
+
+def test_what_follows_a_reset_waits_for_its_end(front: Front, server: str) -> None:
+    """Nova resets the state before it answers, so clients go on at once."""
+    assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
+    fail = the_operation(front, server)
+
+    def conduct() -> None:
+        time.sleep(0.3)
+        write(front, server, task_number=fail.number, task_state="failed")
+        front.database.write(operation_steps.finish, [fail.uuid], 1.0)
+
+    conductor = threading.Thread(target=conduct)
+    conductor.start()
+    answer = act(front, server, "rebuild", {"imageRef": IMAGE})
+    conductor.join(60)
+    assert answer.status_code == 202, answer.text
+    assert the_operation(front, server).kind is OperationKind.REBUILD
 
 
 def test_a_reset_to_active_only_gives_up_the_task_of_a_server_that_is_well(front: Front, server: str) -> None:
