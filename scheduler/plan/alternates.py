@@ -39,12 +39,10 @@ class Alternates:
         alternates as far as possible. The batch's seed determines the first alternate among the best hosts. So when a host dies,
         its builds do not all retry on the same host.
 
-        Members of an anti-affinity group hold their alternates, so that no two can retry onto one host. Members of an affinity
-        group get none, because they must stay together. Members that keep to racks get none, because held racks are too few for
-        the others.
+        Members of an anti-affinity group hold their alternates, so that no two can retry onto one host.
         """
         answer: dict[str, list[int]] = {uuid: [] for uuid, _ in chosen}
-        if self._wanted < 1 or self._request.policy is GroupPolicy.AFFINITY or self._request.spec.keeps_to_racks:
+        if not self._request.wants_alternates:
             return answer
         by_cell: defaultdict[int, list[Chosen]] = defaultdict(list)
         for uuid, row in chosen:

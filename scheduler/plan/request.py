@@ -106,6 +106,15 @@ class Request:
         return self.members.rows(named, least, with_held=not self.yielding)
 
     @property
+    def wants_alternates(self) -> bool:
+        """Whether its servers get alternates.
+
+        Members of an affinity group get none, because they must stay together. Members that keep to racks get none, because held
+        racks are too few for the others.
+        """
+        return self.spec.max_attempts > 1 and self.policy is not GroupPolicy.AFFINITY and not self.spec.keeps_to_racks
+
+    @property
     def part(self) -> NodePart:
         """What each instance takes of each NUMA node that it is divided over."""
         specs, image = self.spec.flavor.extra_specs, self.spec.image

@@ -31,7 +31,8 @@ UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason=_WHY_UNMAPP
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 _NONE: Floats = np.zeros(0)
 SELECTED_HOSTS = 320
-"""Number of best hosts selected, unsorted: enough to find the alternates of one cell among them."""
+"""Number of best hosts selected, unsorted: enough to find the alternates of one cell among them. Where there are none, SORTED_HOSTS
+are."""
 
 
 @dataclass(slots=True)
@@ -190,6 +191,7 @@ class FleetSurvey(Survey):
         self._left = left
         self._scores = scores
         self._seed = seed
+        self._selected = SELECTED_HOSTS if hosts.request.wants_alternates else SORTED_HOSTS
         self._leaders: tuple[Ints, Floats, float] | None = None
         self._first: tuple[Ints, Floats] | None = None
         self._counts = counts
@@ -228,7 +230,7 @@ class FleetSurvey(Survey):
         return self._rows(best[:1]).item(0)
 
     def best(self, count: int) -> tuple[Ints, Floats]:
-        if count > SELECTED_HOSTS:
+        if count > self._selected:
             return ordered(*self._ahead(count)[:2], count)
         if self._first is None or count > self._first[0].size:
             rows, scores, _ = self._head
@@ -257,9 +259,9 @@ class FleetSurvey(Survey):
 
     @property
     def _head(self) -> tuple[Ints, Floats, float]:
-        """At least the ``SELECTED_HOSTS`` best rows, unsorted, their scores, and the score down to which the rows are complete."""
+        """At least so many of the best rows as are selected, unsorted, their scores, and down to which score they are complete."""
         if self._leaders is None:
-            self._leaders = self._ahead(SELECTED_HOSTS)
+            self._leaders = self._ahead(self._selected)
         return self._leaders
 
     def _ahead(self, count: int) -> tuple[Ints, Floats, float]:
