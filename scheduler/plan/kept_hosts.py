@@ -180,10 +180,9 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
         if not part.weigher.option and part.multiplier not in (None, 1.0):
             multipliers[part.weigher.name] = [part.multiplier] * len(rows)
     if request.group is not None:
-        some = np.array(rows, np.int64)
-        placed, all_of_them = (
-            request.members.of_rows(table.named_rows, some, with_held=with_held).tolist() for with_held in (False, True)
-        )
+        some, theirs = np.array(rows, np.int64), request.members
+        placed = theirs.of_rows(table.named_rows, some, with_held=False).tolist()
+        all_of_them = theirs.of_rows(table.named_rows, some, with_held=True).tolist() if theirs.any_held else placed
         members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
     return KeptHosts(
         rows=rows,

@@ -17,6 +17,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 FEW_ROWS = 64
 """Up to so many rows, what plans have added is looked up host by host."""
+SHORT_TEXT = 1024
+"""Up to so many characters, names of hosts are counted one by one. Arrays of a few rows take longer."""
 
 
 class _Rows(NamedTuple):
@@ -55,6 +57,10 @@ class _Slots:
         return found
 
     @property
+    def are_few(self) -> bool:
+        return len(self._others.placed) + len(self._others.held) <= SHORT_TEXT and len(self._placed) + len(self._held) <= FEW_ROWS
+
+    @property
     def any_placed(self) -> bool:
         return bool(self._placed or self._others.placed)
 
@@ -73,8 +79,8 @@ class _Slots:
         return found
 
     def _of_texts(self, named: NamedRows, *, with_held: bool) -> _Rows | None:
-        """None if not all slots are told by texts, or the hosts have several rows."""
-        if self._placed or self._held:
+        """None if not all slots are told by texts, these are short, or the hosts have several rows."""
+        if self._placed or self._held or self.are_few:
             return None
         uuid, others = self._others.group_uuid, self._others
         placed = named.of_text((uuid, False), others.placed)
@@ -207,6 +213,9 @@ class Members:
     def of_rows(self, named: NamedRows, rows: Ints, *, with_held: bool) -> Ints:
         """How many members the host of each of these rows has."""
         added = self._shared.added(with_held=with_held)
+        if rows.size <= FEW_ROWS and self._shared.slots.are_few:
+            counts = _sum(self._before(with_held=with_held), added)
+            return np.array([counts.get(named.hosts[row].lower(), 0) for row in rows.tolist()], np.int64)
         if not added or rows.size > FEW_ROWS:
             return self._all_rows(named, with_held=with_held).of(rows)
         more = [added.get(named.hosts[row].lower(), 0) for row in rows.tolist()]
@@ -286,6 +295,8 @@ class Members:
 
 def rows_of(named: NamedRows, counts: Mapping[str, int]) -> _Rows:
     """The rows of these hosts."""
+    if not counts:
+        return _Rows(_NO_ROWS, _NO_ROWS)
     rows, positions = named.of(counts)
     order = rows.argsort()
     return _Rows(rows[order], np.fromiter(counts.values(), np.int64, len(counts))[positions[order]])

@@ -111,6 +111,8 @@ class Steps:
 def test_they_are_counted_alike_while_plans_add_and_give_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
         monkeypatch.setattr(members_module, "FEW_ROWS", 2)
+    if seed % 3:
+        monkeypatch.setattr(members_module, "SHORT_TEXT", -1)
     world = World(seed)
     steps = Steps(world)
     each_step: list[Callable[[], None]] = [steps.add, steps.add, steps.hold, steps.begin, steps.undo]

@@ -45,12 +45,12 @@ def test_a_host_that_comes_or_goes_is_seen() -> None:
 
 
 def test_members_of_some_rows_are_those_of_all_rows() -> None:
-    index = {"a": (3,), "b": (1, 4), "c": (0,)}
+    named = NamedRows({"a": (3,), "b": (1, 4), "c": (0,)}, ["C", "b", "other", "A", "B"])
     hosts = ("A", "b", "b", "c", "gone")
     members = Members([Slot(group_uuid="g", instance_uuid=str(n), host=host, held=host == "c") for n, host in enumerate(hosts)])
     for with_held, expected in ((True, [1, 2, 0, 1, 2]), (False, [0, 2, 0, 1, 2])):
-        assert members.by_row(NamedRows(index), 5, with_held=with_held).tolist() == expected
+        assert members.by_row(named, 5, with_held=with_held).tolist() == expected
         for rows in ([2], [4, 0], [0, 1, 2, 3, 4]):
-            some = members.of_rows(NamedRows(index), np.array(rows, np.int64), with_held=with_held)
+            some = members.of_rows(named, np.array(rows, np.int64), with_held=with_held)
             assert some.tolist() == [expected[row] for row in rows]
-    assert Members().of_rows(NamedRows(index), np.arange(3), with_held=True).tolist() == [0, 0, 0]
+    assert Members().of_rows(named, np.arange(3), with_held=True).tolist() == [0, 0, 0]
