@@ -29,10 +29,29 @@ SORTED_HOSTS = 8
 _WHY_UNMAPPED = "forced down, changed a moment ago, or not mapped to the one cell it reports from"
 UNMAPPED = FilterCount(name="HostMapping", before=0, after=0, reason=_WHY_UNMAPPED)
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
-_NONE: Floats = np.zeros(0)
+_NO_WEIGHTS: Floats = np.zeros(0)
+_ZERO: Floats = np.zeros(1)
 SELECTED_HOSTS = 320
 """Number of best hosts selected, unsorted: enough to find the alternates of one cell among them. Where there are none, SORTED_HOSTS
 are."""
+
+
+class SparseWeights(NamedTuple):
+    """The raw weights of all hosts of the table, if they are 0 but for those of ``rows``, which are in order."""
+
+    rows: Ints
+    weights: Floats
+
+    def item(self, row: int) -> float:
+        """The raw weight of one row."""
+        place = int(self.rows.searchsorted(row))
+        return self.weights.item(place) if place < self.rows.size and self.rows.item(place) == row else 0.0
+
+    def extremes(self, left: Mask | None, size: int, least: float | None) -> tuple[float, float]:
+        """As ``kernels.extremes`` says it of the weights of all ``size`` hosts."""
+        its = self.weights if left is None else self.weights[left[self.rows]]
+        found = its if its.size == (size if left is None else tally(left)) else np.concatenate((its, _ZERO))
+        return extremes(found, None, least)
 
 
 @dataclass(slots=True)
@@ -46,7 +65,7 @@ class WeigherScale:
     """
 
     weigher: Weigher
-    raw: Floats
+    raw: Floats | SparseWeights
     multiplier: float | None
     low: float
     span: float
@@ -56,12 +75,21 @@ class WeigherScale:
         """What the weigher adds to the scores of ``hosts`` with the raw weights ``raw``."""
         return self.added(None, hosts, raw)
 
-    def added(self, scores: Floats | None, hosts: Hosts, raw: Floats) -> Floats:
+    def added(self, scores: Floats | None, hosts: Hosts, raw: Floats | SparseWeights) -> Floats:
         """The same, added in place to ``scores`` unless that is None."""
+        if isinstance(raw, SparseWeights):
+            return self._added_sparsely(np.zeros(len(hosts)) if scores is None else scores, hosts, raw)
         multiplier = self.weigher.multipliers(hosts) if self.multiplier is None else self.multiplier
         if self.floored:
             raw = np.maximum(raw, self.low)
         return add_scaled(scores, raw, self.low, multiplier / self.span)
+
+    def _added_sparsely(self, scores: Floats, hosts: Hosts, raw: SparseWeights) -> Floats:
+        its = self.added(scores[raw.rows], hosts, raw.weights)
+        if gain := self.of(hosts, _ZERO).item():
+            scores += gain
+        scores[raw.rows] = its
+        return scores
 
 
 def scale(weigher: Weigher, raw: Floats, multiplier: float | None, left: Mask | None) -> WeigherScale:
@@ -77,8 +105,8 @@ def scale_between(weigher: Weigher, multiplier: float | None, low: float, high: 
     least = weigher.least
     if least is None or low >= least:
         low = low if least is None else least
-        return WeigherScale(weigher, _NONE, multiplier, low, high - low or 1.0)
-    return WeigherScale(weigher, _NONE, multiplier, least, max(high - least, 0.0) or 1.0, floored=True)
+        return WeigherScale(weigher, _NO_WEIGHTS, multiplier, low, high - low or 1.0)
+    return WeigherScale(weigher, _NO_WEIGHTS, multiplier, least, max(high - least, 0.0) or 1.0, floored=True)
 
 
 def ties(table: HostTable, rows: Ints, seed: int) -> Floats:
@@ -95,19 +123,31 @@ def weighed(
     keys = hosts.table.aggregates.keys
     for weigher in weighers if len(hosts) else ():
         multiplier = None if weigher.option in keys else weigher.multiplier
-        raw = None if multiplier == 0.0 else weigher.weigh(hosts, request)
+        raw = None if multiplier == 0.0 else _raw(weigher, hosts, request, sparse=multiplier is not None)
         if raw is None:
             continue
-        low, high = extremes(raw, left, weigher.least)
+        if isinstance(raw, SparseWeights):
+            low, high = raw.extremes(left, len(hosts), weigher.least)
+        else:
+            low, high = extremes(raw, left, weigher.least)
         part = scale_between(weigher, multiplier, low, high)
         if not math.isfinite(part.low + part.span):
             _COMPLAINTS(weigher.name, logging.WARNING, "weigher %s is skipped: it returned a non-finite score", weigher.name)
             continue
-        part.raw = np.maximum(raw, part.low) if part.floored else raw
+        part.raw = np.maximum(raw, part.low) if part.floored and not isinstance(raw, SparseWeights) else raw
         parts.append(part)
         if high > part.low:  # else it weighs all of them alike, and adds 0
             scores = part.added(scores, hosts, raw)
     return np.zeros(len(hosts)) if scores is None else scores, tuple(parts)
+
+
+def _raw(weigher: Weigher, hosts: Hosts, request: Request, *, sparse: bool) -> Floats | SparseWeights | None:
+    """The raw weights; None: the weigher does not apply. ``sparse``: they may be told of the rows alone that it names."""
+    if not (sparse and weigher.says_rows and hosts.rows is None) or weigher.needs_pass(request):
+        return weigher.weigh(hosts, request)
+    rows = weigher.weighed_rows(hosts.table, request)
+    weights = None if rows is None else weigher.weigh(Hosts(hosts.table, request, rows), request)
+    return None if rows is None or weights is None else SparseWeights(rows, weights)
 
 
 class Survey(abc.ABC):

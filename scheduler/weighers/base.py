@@ -26,7 +26,7 @@ class Weigher(abc.ABC):
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
     are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again.
     ``of_fleet``: its own class has ``fleet_terms``: its weights also depend on the fleet as a whole.
-    ``says_rows``: its own class has ``weighed_rows``: where answers of all hosts are kept, it weighs these hosts alone.
+    ``says_rows``: its own class has ``weighed_rows``: of a whole fleet, it weighs these hosts alone.
     ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the weight for no other
     host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass has to
     say it again.

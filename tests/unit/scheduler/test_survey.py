@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objects.group import GroupPolicy, ServerGroup
+from objects.inventory import Slot
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.request import Request
@@ -103,6 +105,27 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
     assert engine.survey(table, driver, asked).first() == in_order[0]
     theirs = [row for row in in_order if table.cell[row] == 1]
     assert engine.survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY]), st.integers(0, 60))
+@examples(12, least=4)
+def test_weights_of_a_few_hosts_are_those_that_a_look_at_all_hosts_gives(seed: int, policy: GroupPolicy, count: int) -> None:
+    chance = random.Random(seed)
+    table = big_table(chance, 20)
+    driver = fleet.driver(soft_affinity_weight_multiplier=chance.choice((1.0, -0.3)), soft_anti_affinity_weight_multiplier=0.7)
+    group = ServerGroup(uuid="g", name="g", project_id="p", policy=policy)
+    hosts = chance.choices([f"h{n}" for n in range(50)], k=count)
+    members = [Slot(group_uuid="g", instance_uuid=str(n), host=host) for n, host in enumerate(hosts)]
+    asked = fleet.request(fleet.spec(group=group), table, members, alive_since=1.0)
+    found = engine.survey(table, driver, asked)
+    dense = engine.survey(table, driver, asked, np.arange(table.size))
+    assert found.rows.tolist() == dense.rows.tolist()
+    assert found.scores.tolist() == dense.scores.tolist()
+    assert [(part.weigher, part.low, part.span) for part in found.parts] == [
+        (part.weigher, part.low, part.span) for part in dense.parts
+    ]
+    rows = chance.sample(found.rows.tolist(), 30)
+    assert found.raws(rows) == dense.raws(rows)
 
 
 @given(
