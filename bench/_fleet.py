@@ -137,7 +137,7 @@ class Fleet:
                 row,
                 generation=row.generation + 1,
                 cap_resources=numa.offered(nodes, row.cap_vcpus, row.cap_memory_mb),
-                used_resources=numa.taken((0, 1), row.used_vcpus, row.used_memory_mb),
+                used_resources=_halves(row.used_vcpus, row.used_memory_mb),
             )
         rows = list(self.ledger.values())
         for start in range(0, len(rows), NODES_PAGE_SIZE):
@@ -177,14 +177,16 @@ class Fleet:
 
     def _change(self, key: int, flavor: Flavor, count: int) -> Inventory:
         row = self.ledger[key]
+        vcpus, memory_mb = row.used_vcpus + count * flavor.vcpus, row.used_memory_mb + count * flavor.memory_mb
         self._changed.add(key)
         self.ledger[key] = msgspec.structs.replace(
             row,
             generation=row.generation + 1,
-            used_vcpus=row.used_vcpus + count * flavor.vcpus,
-            used_memory_mb=row.used_memory_mb + count * flavor.memory_mb,
+            used_vcpus=vcpus,
+            used_memory_mb=memory_mb,
             used_disk_gb=row.used_disk_gb + count * flavor.disk_gb,
             instances=row.instances + count,
+            used_resources=_halves(vcpus, memory_mb) if row.cap_resources else {},
         )
         return self.ledger[key]
 
@@ -192,6 +194,11 @@ class Fleet:
         """The share of all vCPUs that is claimed."""
         rows = self.ledger.values()
         return sum(row.used_vcpus for row in rows) / sum(row.cap_vcpus for row in rows)
+
+
+def _halves(vcpus: int, memory_mb: int) -> dict[str, int]:
+    """These amounts by halves, on two NUMA nodes."""
+    return numa.taken((0, 1), vcpus, memory_mb)
 
 
 def _racks(names: Sequence[str], count: int) -> list[Aggregate]:

@@ -132,7 +132,8 @@ def members_on(group: ServerGroup, hosts: Sequence[str]) -> list[Slot]:
 def groups_of(asked: RequestSpec, slots: Sequence[Slot]) -> list[GroupSlots]:
     """The slots of the request's group as a transaction reads them."""
     placed = "\n".join(slot.host for slot in slots)
-    return [GroupSlots(group_uuid=asked.group.uuid, placed=placed)] if asked.group is not None else []
+    in_domains = tuple((slot.fault_domain, slot.host) for slot in slots if slot.fault_domain is not None)
+    return [GroupSlots(group_uuid=asked.group.uuid, placed=placed, in_domains=in_domains)] if asked.group is not None else []
 
 
 def decide(
