@@ -30,8 +30,10 @@ def together(table: HostTable, driver: Criteria, request: Request, found: Survey
     For the first members of an affinity group, because later members must join them. If no single node takes all, the nodes of
     one host are added up.
     """
+    if count < 2:
+        return found
     rows = found.rows
-    if count < 2 or not rows.size:
+    if not rows.size:
         return found
     enough = engine.fits(driver, table, request, rows, count - 1)
     if not enough.any():

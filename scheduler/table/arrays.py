@@ -48,6 +48,13 @@ def all_mixed(numbers: Ints) -> Words:
     return word ^ (word >> np.uint64(31))
 
 
+def divided(amounts: Floats, by: int) -> Floats:
+    """Each of them divided by this number, as a new array. By a power of two, the product with its inverse is the same number, and
+    takes half the time."""
+    quotients: Floats = amounts / by if by & (by - 1) else amounts * (1.0 / by)
+    return quotients
+
+
 def column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:
     """This attribute of all records, as an array of ``kind``."""
     return np.fromiter(map(attrgetter(name), records), kind, len(records))

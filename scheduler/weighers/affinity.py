@@ -8,7 +8,7 @@ import numpy as np
 
 from objects.group import GroupPolicy
 from scheduler.plan.request import Request
-from scheduler.table.arrays import Floats, Ints
+from scheduler.table.arrays import Floats, Ints, divided
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
@@ -57,7 +57,7 @@ class AffinityRoomWeigher(Weigher):
             rooms = [on_nodes]
         else:  # nodes have no more vCPUs and memory than their host
             rooms, amounts = [on_nodes], {"disk_gb": request.disk_gb}
-        rooms += [hosts.room(what) / amount for what, amount in amounts.items() if amount]
+        rooms += [divided(hosts.room(what), amount) for what, amount in amounts.items() if amount]
         if not rooms:
             return np.zeros(len(hosts))
         room: Floats = rooms[0]
