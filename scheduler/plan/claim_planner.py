@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from objects import numa
 from objects.decision import Decision
 from objects.inventory import GroupSlots, Inventory, Placement, Standing
 from scheduler.cursor import Cursor
@@ -79,7 +78,7 @@ class ClaimPlanner:
                 jobs = self._open_jobs()
                 for job, request in jobs:
                     self._guarded(self._plan, job, request)
-                self._complete = all(job.short is None and job.error is None for job, _ in jobs)
+                self._complete = all(job.short is None and job.error is None and None not in request.nodes for job, request in jobs)
                 if self._complete:
                     self._give_alternates(jobs)
             rows = {row for job in self._jobs for row in job.rows.values()}
@@ -109,8 +108,6 @@ class ClaimPlanner:
         with self._table.lock:
             if not (self._complete and self._planned.keys() <= self._locked):
                 self._settle()
-            if self._table.classes.numa:
-                self._choose_numa_nodes()
             for job, request in zip(self._jobs, self._requests, strict=True):
                 if job.standing.needed and not job.lost and job.error is None:
                     conclude(job, request, self._table, self._driver, self._moment)
@@ -204,49 +201,29 @@ class ClaimPlanner:
     def _settle(self) -> None:
         """Finish a plan that was repaired or has refused jobs: take the final hosts, then choose alternates and remedies.
 
-        A job with a host that could not be locked is lost.
+        A job with a host that could not be locked is lost. So is one whose NUMA nodes are not free any more. That happens only if
+        other jobs were repaired, and took nodes in another order.
         """
         for job in self._jobs:
             if any(int(self._table.inventory[row]) not in self._locked for row in job.rows.values()):
                 job.lost, job.rows = True, {}
         with self._table.tentative():
             self._open()
-            jobs = self._open_jobs()
-            for job, request in jobs:
+            for job, request in self._open_jobs():
+                step = PlanningStep(self._table, request)
                 for row in job.rows.values():
                     engine.take(self._table, request, row)
-            self._give_alternates(jobs)
+                if None in request.nodes:
+                    step.undo()
+                    job.lost, job.rows = True, {}
+            self._give_alternates(self._open_jobs())
             self._compute_remedies()
 
-    def _choose_numa_nodes(self) -> None:
-        """Choose the NUMA nodes of all that is placed, and then of the alternates. Alternates without room on nodes are dropped.
-
-        A job whose nodes are not free is lost. That happens only if other jobs were repaired, and took nodes in another order.
-        """
-        with self._table.tentative():
-            jobs = self._open_jobs()
-            alone = sum(len(job.rows) for job, _ in jobs) == 1
-            for job, request in jobs:
-                mark = self._table.mark
-                for uuid, row in job.rows.items():
-                    nodes = self._table.nodes_for(row, request.part)
-                    if nodes is None:
-                        self._table.give_back(mark)
-                        job.lost, job.rows = True, {}
-                        break
-                    job.numa_nodes[uuid, row] = nodes
-                    if alone:
-                        break  # alternates are on other hosts
-                    amounts = {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
-                    self._table.take(row, request.vcpus, request.memory_mb, request.disk_gb, amounts)
-            for job, request in jobs:
-                for uuid, others in job.alternates.items() if job.open else ():
-                    found = {row: self._table.nodes_for(row, request.part) for row in others}
-                    job.alternates[uuid] = [row for row in others if found[row] is not None]
-                    job.numa_nodes |= {(uuid, row): nodes for row, nodes in found.items() if nodes is not None}
-
     def _give_alternates(self, jobs: Sequence[tuple[Job, Request]]) -> None:
-        """Choose alternates. The table must already show what these jobs take."""
+        """Choose alternates, and note the NUMA nodes of all hosts. The table must already show what these jobs take.
+
+        Alternates without room on nodes are dropped.
+        """
         for job, request in jobs:
             if job.survey is not None:
                 try:
@@ -254,6 +231,15 @@ class ClaimPlanner:
                 except Exception:  # a site's own filter may fail on hosts that have taken instances since it passed them
                     LOG.exception("batch %s: placed without alternates", job.spec.batch_id)
                     job.alternates = {}
+            if self._table.classes.numa:
+                self._note_nodes(job, request)
+
+    def _note_nodes(self, job: Job, request: Request) -> None:
+        job.numa_nodes = {place: nodes or () for place, nodes in zip(job.rows.items(), request.nodes, strict=True)}
+        for uuid, others in job.alternates.items():
+            found = {row: self._table.nodes_for(row, request.part) for row in others}
+            job.alternates[uuid] = [row for row in others if found[row] is not None]
+            job.numa_nodes |= {(uuid, row): nodes for row, nodes in found.items() if nodes is not None}
 
     def _compute_remedies(self) -> None:
         """Compute what would have been enough for refused jobs, with everything that was placed taken in the table."""

@@ -105,8 +105,10 @@ def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, 
 
 
 def take(table: HostTable, request: Request, row: int) -> None:
-    """Take room for one instance on the row, and count it in its cell and group."""
-    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, amounts_on(table, request, row))
+    """Take room for one instance on the row, with the NUMA nodes that it gets, and count it in its cell and group."""
+    nodes = table.nodes_for(row, request.part) if table.classes.numa else ()
+    request.nodes.append(nodes)
+    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, _amounts(request, nodes))
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
     if request.group is not None:
@@ -115,9 +117,11 @@ def take(table: HostTable, request: Request, row: int) -> None:
 
 def amounts_on(table: HostTable, request: Request, row: int) -> Mapping[str, int]:
     """What an instance takes on the row by custom resource class, with the amounts of the NUMA nodes that it gets."""
-    if table.classes.numa and (nodes := table.nodes_for(row, request.part)):
-        return {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)}
-    return request.resources
+    return _amounts(request, table.nodes_for(row, request.part))
+
+
+def _amounts(request: Request, nodes: tuple[int, ...] | None) -> Mapping[str, int]:
+    return {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)} if nodes else request.resources
 
 
 def score(
@@ -143,11 +147,13 @@ class PlanningStep:
         self._table, self._request, self._mark = table, request, table.mark
         self._members_mark = request.members.mark
         self._in_cells = dict(request.in_cells)
+        self._nodes = len(request.nodes)
 
     def undo(self) -> None:
         """Undo everything that was taken since the step began."""
         self._table.give_back(self._mark)
         self._request.in_cells = dict(self._in_cells)
+        del self._request.nodes[self._nodes :]
         self._request.members.give_back(self._members_mark)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import floor
+from math import floor, inf
 from typing import Any
 
 import msgspec
@@ -209,9 +209,9 @@ def _terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) ->
 def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
     """What is free on the NUMA nodes of these hosts, by class; -1 where there is no such node, or it is not counted."""
     found: dict[str, list[float]] = {}
-    for number, each in enumerate(table.node_rooms(np.array(rows, np.int64))):
-        for name, room in zip(numa.class_names(number), each, strict=True):
-            found[name] = [free if -1.0 < free < np.inf else -1.0 for free in room.tolist()]
+    for number, node in enumerate(table.free_on_nodes(rows)):
+        for name, free in zip(numa.class_names(number), node, strict=True):
+            found[name] = [each if -1.0 < each < inf else -1.0 for each in free]
     return found
 
 

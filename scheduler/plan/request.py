@@ -47,7 +47,8 @@ class Request:
     ``only_cell``: the only cell it may go to; -1: an unknown cell; None: any. ``source_cell``: the cell of a server that is moved.
     ``alive_since``: hosts heard of since then (monotonic clock) are up.
     ``companions``: how many other members of its affinity group will follow it.
-    ``in_cells``: servers of the batch placed so far, by cell. ``places``: hosts of the servers that hints name, by uuid.
+    ``in_cells``: servers of the batch placed so far, by cell. ``nodes``: the NUMA nodes of each, in order; None: they had no room.
+    ``places``: hosts of the servers that hints name, by uuid.
 
     Assumptions, to find out why a request is refused:
 
@@ -75,6 +76,7 @@ class Request:
     yielding: bool = False
     draws: int = 0
     in_cells: dict[int, int] = field(default_factory=dict)
+    nodes: list[tuple[int, ...] | None] = field(default_factory=list)
     places: Mapping[str, str] = field(default_factory=dict)
     _memory: dict[object, Any] = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
 from scheduler.table.columns import LEAST_CAPACITY
 from scheduler.table.host_table import HostTable
-from scheduler.table.numa import NodePart, NodeRoom, most, takes
+from scheduler.table.numa import NodePart, most, takes
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -107,19 +108,16 @@ class Hosts:
 
     def take_on_nodes(self, part: NodePart) -> Mask | None:
         """Which of them have NUMA nodes with room for a server of the request; None if no host's nodes are counted."""
-        found = self._node_rooms()
-        return takes(found, part, self.more) if found else None
+        found = self.table.node_rooms(self._index)
+        return None if found is None else takes(found, part, self.more)
 
     def most_on_nodes(self, part: NodePart) -> Floats | None:
         """At most how many servers of the request their NUMA nodes take, not rounded; None as above.
 
         Those of ``more`` are included.
         """
-        found = self._node_rooms()
-        return most(found, part) if found else None
-
-    def _node_rooms(self) -> list[NodeRoom]:
-        return self.table.node_rooms(self._index)
+        found = self.table.node_rooms(self._index)
+        return None if found is None else most(found, part)
 
     def offered(self, name: str) -> Mask:
         """Which of them have any of a custom resource class, and may be chosen at all."""
@@ -301,29 +299,27 @@ class Hosts:
     def rack_members(self) -> Ints:
         """How many members of the request's group are in the rack of each; 0 for those that are in none."""
         with_held = not self.request.yielding
-        counts = self.request.members.counts(with_held=with_held)
-        racks = self._racks_of(counts)
-        by_rack = np.bincount(racks, list(counts.values()), len(self.table.aggregates.racks.names) + 1)
+        rows_of = self.table.rows_of
+        counts = {host: count for host, count in self.request.members.counts(with_held=with_held).items() if host in rows_of}
+        by_rack = np.zeros(len(self.table.aggregates.racks.names) + 1, np.int64)
+        np.add.at(by_rack, self._racks_of(counts), list(counts.values()))
         by_rack[-1] = 0
-        found: Ints = by_rack.astype(np.int64)[self.rack]
+        found: Ints = by_rack[self.rack]
         return found + self.more
 
     @property
     def in_own_racks(self) -> Mask:
         """Which of them are in a rack without members of other fault domains of the group."""
-        racks = self._racks_of(self.request.members.of_other_domains(self.request.spec.fault_domain or ""))
         free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
-        free[racks] = False
+        free[self._racks_of(self.request.members.of_other_domains(self.request.spec.fault_domain or ""))] = False
         free[-1] = False
         found: Mask = free[self.rack]
         return found
 
     def _racks_of(self, hosts: Collection[str]) -> Ints:
-        """The racks of hosts that are named in lower case. All nodes of a host are in one."""
-        rows_of, last = self.table.rows_of, len(self.table.aggregates.racks.names)
-        rows = np.fromiter((rows_of.get(host, (-1,))[0] for host in hosts), np.int64, len(hosts))
-        racks = self.table.racks_of(rows)
-        return np.where((rows < 0) | (racks < 0), last, racks)
+        """The racks of those hosts, named in lower case, that are in the table; -1: in none. All nodes of a host are in one."""
+        nodes = map(self.table.rows_of.get, hosts, repeat(()))
+        return self.table.racks_of(np.array([rows[0] for rows in nodes if rows], np.int64))
 
     @property
     def heard_at(self) -> Floats:

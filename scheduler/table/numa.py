@@ -18,16 +18,42 @@ from typing import NamedTuple
 import numpy as np
 
 from objects import numa
-from scheduler.table.arrays import Floats, Ints, Mask
+from scheduler.table.arrays import Floats, Ints, Mask, divided
 from scheduler.table.kernels import at_least
-from scheduler.table.resource_classes import Classes, NodeClasses
+from scheduler.table.resource_classes import Classes, RoomColumn
 
 
 class NodeRoom(NamedTuple):
-    """What is free on the nodes of one number, of each host; -inf: the host has no such node; inf: its nodes are not counted."""
+    """What is free on a node of each host: see ``RoomColumn``. Not to be written to."""
 
     vcpus: Floats
     memory_mb: Floats
+
+
+class NodeRooms:
+    """What is free on the nodes of the hosts in some rows of a table of ``size`` rows. ``count``: of nodes of a host, at most."""
+
+    def __init__(self, classes: Classes, rows: Ints | slice, size: int) -> None:
+        self._classes, self._rows, self._size = classes, rows, size
+        self.count = len(classes.numa)
+
+    def each(self) -> list[NodeRoom]:
+        """By the numbers of the nodes."""
+        return [self._of(node.vcpus.room, node.memory_mb.room) for node in self._classes.numa]
+
+    @property
+    def first(self) -> NodeRoom:
+        """On the nodes of number 0."""
+        node = self._classes.numa[0]
+        return self._of(node.vcpus.room, node.memory_mb.room)
+
+    @property
+    def least(self) -> NodeRoom:
+        """On the nodes with the least of each host."""
+        return self._of(*self._classes.least)
+
+    def _of(self, vcpus: RoomColumn, memory_mb: RoomColumn) -> NodeRoom:
+        return NodeRoom(vcpus.of(self._rows, self._size), memory_mb.of(self._rows, self._size))
 
 
 class NodePart(NamedTuple):
@@ -44,56 +70,55 @@ class NodePart(NamedTuple):
         return cls(nodes, numa.share(vcpus, nodes), numa.share(memory_mb, nodes))
 
 
-def rooms(classes: Classes, rows: Ints | slice, size: int) -> list[NodeRoom]:
-    """Of the hosts in these rows of a table of ``size`` rows, for each number of a node."""
-    return [NodeRoom(vcpus.room_of(rows, size), memory_mb.room_of(rows, size)) for vcpus, memory_mb in classes.numa]
-
-
-def takes(found: Sequence[NodeRoom], part: NodePart, more: Ints | int = 0) -> Mask:
+def takes(found: NodeRooms, part: NodePart, more: Ints | int = 0) -> Mask:
     """Which hosts take a server after ``more`` others like it."""
-    if not part.nodes or part.nodes > len(found):
-        uncounted: Mask = np.isposinf(found[0].vcpus)
+    if not part.nodes or part.nodes > found.count:
+        uncounted: Mask = np.isposinf(found.first.vcpus)
         return uncounted
     if isinstance(more, int) and not more:
-        fitting = [_fits(each, part) for each in found]
+        if part.nodes == found.count:
+            return _fits(found.least, part)
+        fitting = [_fits(each, part) for each in found.each()]
         if part.nodes == 1:
             for other in fitting[1:]:
                 fitting[0] |= other
             return fitting[0]
-        if part.nodes == len(found):
-            for other in fitting[1:]:
-                fitting[0] &= other
-            return fitting[0]
         several: Mask = np.asarray(np.sum(fitting, axis=0, dtype=np.uint8) >= part.nodes)
         return several
     wanted = np.asarray(more, np.float64) + 1.0
-    parts = np.sum([np.minimum(each, wanted) for each in _parts(found, part)], axis=0)
+    parts = np.sum([np.minimum(each, wanted) for each in _parts(found.each(), part)], axis=0)
     enough: Mask = parts >= part.nodes * wanted
     return enough
 
 
-def most(found: Sequence[NodeRoom], part: NodePart) -> Floats:
+def most(found: NodeRooms, part: NodePart) -> Floats:
     """An upper limit of how many such servers each host takes; inf where nodes are not counted, less than 1 where none fits.
 
     Rounded down, it is exact for servers of one node, and for those that are divided over all nodes.
     """
-    if not part.nodes or part.nodes > len(found):
-        return np.where(np.isposinf(found[0].vcpus), np.inf, 0.0)
-    if part.nodes == len(found):  # each server takes some of every node
-        return _quotient(_least(found), part)
-    first, *others = _parts(found, part)
+    if not part.nodes or part.nodes > found.count:
+        return np.where(np.isposinf(found.first.vcpus), np.inf, 0.0)
+    if part.nodes == found.count:  # each server takes some of every node
+        return _quotient(found.least, part)
+    first, *others = _parts(found.each(), part)
     for each in others:
         first += each
     return np.divide(first, part.nodes, out=first) if part.nodes > 1 else first
 
 
-def choose(nodes: Sequence[NodeClasses], row: int, part: NodePart) -> tuple[int, ...] | None:
+def choose(classes: Classes, row: int, part: NodePart) -> tuple[int, ...] | None:
     """The nodes for a server on the host in this row; empty if the host's nodes are not counted, None if it does not fit.
 
     A server of one node gets the one with the fewest vCPUs free, so that large holes stay. One of several gets those with room for
     the most parts, so that as many servers as possible fit. Equal nodes: the lowest number.
     """
-    free = [(vcpus.room.item(row), memory_mb.room.item(row)) for vcpus, memory_mb in nodes]
+    nodes = classes.numa_with_row(row)
+    if part.nodes == len(nodes):
+        least = classes.least.vcpus.free.item(row), classes.least.memory_mb.free.item(row)
+        if least[0] == np.inf:
+            return ()
+        return tuple(range(part.nodes)) if _holds(least[0], part.vcpus) and _holds(least[1], part.memory_mb) else None
+    free = [(vcpus.room.free.item(row), memory_mb.room.free.item(row)) for vcpus, memory_mb in nodes]
     if free[0][0] == np.inf:
         return ()
     if part.nodes == 1 and part.vcpus and part.memory_mb:  # most servers
@@ -137,19 +162,11 @@ def _parts(found: Sequence[NodeRoom], part: NodePart) -> Iterator[Floats]:
 def _quotient(room: NodeRoom, part: NodePart) -> Floats:
     """How many parts there is room for, not rounded; 0 or less where there is room for none."""
     amounts = (room.vcpus, part.vcpus), (room.memory_mb, part.memory_mb)
-    parts = [free / amount for free, amount in amounts if amount]
+    parts = [divided(free, amount) for free, amount in amounts if amount]
     first = parts[0] if parts else np.where(room.vcpus > -np.inf, np.inf, 0.0)
     for other in parts[1:]:
         np.minimum(first, other, out=first)
     return first
-
-
-def _least(found: Sequence[NodeRoom]) -> NodeRoom:
-    """What is free on the nodes with the least of each host. Not to be written to."""
-    (vcpus, memory_mb), *others = found
-    for other in others:
-        vcpus, memory_mb = np.minimum(vcpus, other.vcpus), np.minimum(memory_mb, other.memory_mb)
-    return NodeRoom(vcpus, memory_mb)
 
 
 def _parts_on(free: tuple[float, float], part: NodePart) -> float:

@@ -52,27 +52,35 @@ class ResourceClass:
             setattr(self, name, np.concatenate((getattr(self, name), more)))
 
 
+class RoomColumn:
+    """What is free on a node of each host; -inf: the host has no such node; inf: its nodes are not counted."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.free: Floats = np.full(size, np.inf)
+
+    def grow(self, size: int) -> None:
+        """Make room for so many rows."""
+        if size > self.free.size:
+            self.free = np.concatenate((self.free, np.full(max(size, 2 * self.free.size) - self.free.size, np.inf)))
+
+    def of(self, rows: Ints | slice, size: int) -> Floats:
+        """Of these rows of a table of ``size`` rows."""
+        if size > self.free.size:
+            self.grow(size)
+        picked: Floats = self.free[rows]
+        return picked
+
+
 class NodeAmount(ResourceClass):
-    """The vCPUs or the memory of the NUMA nodes of one number.
+    """The vCPUs or the memory of the NUMA nodes of one number."""
 
-    ``room``: what is free on each host's node; -inf: the host has no such node; inf: its nodes are not counted.
-    """
-
-    def __init__(self, room: int) -> None:
-        super().__init__(room)
-        self.room: Floats = np.full(room, np.inf)
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.room = RoomColumn(size)
 
     def grow(self, size: int) -> None:
         super().grow(size)
-        if self.room.size < self.cap.size:
-            self.room = np.concatenate((self.room, np.full(self.cap.size - self.room.size, np.inf)))
-
-    def room_of(self, rows: Ints | slice, size: int) -> Floats:
-        """The room of these rows of a table of ``size`` rows."""
-        if size > self.room.size:
-            self.grow(size)
-        picked: Floats = self.room[rows]
-        return picked
+        self.room.grow(self.cap.size)
 
 
 class NodeClasses(NamedTuple):
@@ -82,15 +90,24 @@ class NodeClasses(NamedTuple):
     memory_mb: NodeAmount
 
 
+class LeastRoom(NamedTuple):
+    """What is free on the nodes with the least of each host."""
+
+    vcpus: RoomColumn
+    memory_mb: RoomColumn
+
+
 class Classes(dict[str, ResourceClass]):
     """All classes that any host has had, by name. Used by the table that they belong to, under its lock.
 
-    ``numa``: those of the NUMA nodes of hosts, by the numbers of the nodes; empty if no host has any.
+    ``numa``: those of the NUMA nodes of hosts, by the numbers of the nodes; empty if no host has any. ``least``: of all nodes of
+    each host.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.numa: tuple[NodeClasses, ...] = ()
+        self.least = LeastRoom(RoomColumn(), RoomColumn())
         self._rows = 0  # all classes have room for so many
 
     def report(self, row: int, used: Amounts, *, first: bool = True) -> bool:
@@ -133,12 +150,14 @@ class Classes(dict[str, ResourceClass]):
 
     def take(self, row: int, amounts: Amounts) -> None:
         for name, amount in amounts.items():
-            self._with_row(name, row).claimed[row] += amount
+            claimed = self._with_row(name, row).claimed
+            claimed[row] = claimed.item(row) + amount
 
     def give_back(self, row: int, amounts: Amounts) -> None:
         """Exactly what was taken: these are whole numbers."""
         for name, amount in amounts.items():
-            self._with_row(name, row).claimed[row] -= amount
+            claimed = self._with_row(name, row).claimed
+            claimed[row] = claimed.item(row) - amount
 
     def claimed_on(self, row: int) -> dict[str, int]:
         """What is claimed on the host in this row, of the classes of which anything is."""
@@ -159,6 +178,8 @@ class Classes(dict[str, ResourceClass]):
             for each in self.values():
                 each.grow(row + 1)
             self._rows = min(each.cap.size for each in self.values())
+            for least in self.least:
+                least.grow(self._rows)
         return self.items()
 
     def _with_row(self, name: str, row: int) -> ResourceClass:
@@ -179,10 +200,10 @@ class Classes(dict[str, ResourceClass]):
             for number in range(len(self.numa), node + 1):
                 made = NodeClasses(NodeAmount(room), NodeAmount(room))
                 if self.numa:
-                    counted = self.numa[0].vcpus.room < np.inf
-                    for each in made:
+                    counted = self.numa[0].vcpus.room.free < np.inf
+                    for each in (made.vcpus.room, made.memory_mb.room, *self.least):
                         each.grow(counted.size)
-                        each.room[: counted.size][counted] = -np.inf
+                        each.free[: counted.size][counted] = -np.inf
                 self |= zip(numa.class_names(number), made, strict=True)
                 self.numa = (*self.numa, made)
 
@@ -205,20 +226,27 @@ class Classes(dict[str, ResourceClass]):
             else:
                 left.append(None)
         others_vcpus, others_memory = max(others_vcpus, 0.0), max(others_memory, 0.0)
+        least_vcpus = least_memory = np.inf
         for (cpus, memory), room in zip(nodes, left, strict=True):
-            cpus.room[row] = absent if room is None else room[0] - others_vcpus
-            memory.room[row] = absent if room is None else room[1] - others_memory
+            free_vcpus, free_memory = (absent, absent) if room is None else (room[0] - others_vcpus, room[1] - others_memory)
+            cpus.room.free[row], memory.room.free[row] = free_vcpus, free_memory
+            least_vcpus = free_vcpus if free_vcpus < least_vcpus else least_vcpus
+            least_memory = free_memory if free_memory < least_memory else least_memory
+        self.least.vcpus.free[row], self.least.memory_mb.free[row] = least_vcpus, least_memory
 
     def set_used_of(self, rows: Ints, vcpus: Floats, memory_mb: Floats) -> None:
         """The same of several rows."""
         nodes = self.numa_with_row(int(rows.max(initial=-1)))
         there = [(node.vcpus.cap[rows] != 0) | (node.memory_mb.cap[rows] != 0) for node in nodes]
         counted = np.any(there, axis=0)
-        for used, amounts in ((vcpus, [node.vcpus for node in nodes]), (memory_mb, [node.memory_mb for node in nodes])):
+        cpus, memory = [node.vcpus for node in nodes], [node.memory_mb for node in nodes]
+        for used, amounts, least in ((vcpus, cpus, self.least.vcpus), (memory_mb, memory, self.least.memory_mb)):
             others = np.maximum(used - np.sum([each.claimed[rows] for each in amounts], axis=0), 0.0)
+            least.free[rows] = np.inf
             for has, each in zip(there, amounts, strict=True):
-                room = each.cap[rows] - each.claimed[rows] - others
-                each.room[rows] = np.where(counted, np.where(has, room, -np.inf), np.inf)
+                free = each.cap[rows] - each.claimed[rows] - others
+                each.room.free[rows] = found = np.where(counted, np.where(has, free, -np.inf), np.inf)
+                least.free[rows] = np.minimum(least.free[rows], found)
 
     def numa_with_row(self, row: int) -> tuple[NodeClasses, ...]:
         """The nodes, with room for this row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from objects.inventory import Inventory
 from scheduler.table.arrays import Ints
 from scheduler.table.columns import Columns
-from scheduler.table.numa import NodePart, NodeRoom, choose, rooms
+from scheduler.table.numa import NodePart, NodeRooms, choose
 from scheduler.table.resource_classes import NONE, Classes
 
 
@@ -83,11 +83,18 @@ class TentativeClaims(Columns):
             used = (self.cap_vcpus[some] - self.free_vcpus[some], self.cap_memory_mb[some] - self.free_memory_mb[some])
             self.classes.set_used_of(some, *used)
 
-    def node_rooms(self, rows: Ints | slice) -> list[NodeRoom]:
-        """What is free on the NUMA nodes of these hosts, for each number of a node; empty if no host's nodes are counted."""
+    def node_rooms(self, rows: Ints | slice) -> NodeRooms | None:
+        """What is free on the NUMA nodes of these hosts; None if no host's nodes are counted."""
         if self._moved:
             self._update_rooms()
-        return rooms(self.classes, rows, self.size) if self.classes.numa else []
+        return NodeRooms(self.classes, rows, self.size) if self.classes.numa else None
+
+    def free_on_nodes(self, rows: Sequence[int]) -> list[tuple[list[float], list[float]]]:
+        """The same of a few hosts: vCPUs and memory of each, for each number of a node."""
+        if self._moved:
+            self._update_rooms()
+        nodes = self.classes.numa_with_row(max(rows, default=-1))
+        return [(list(map(cpus.room.free.item, rows)), list(map(memory.room.free.item, rows))) for cpus, memory in nodes]
 
     def nodes_for(self, row: int, part: NodePart) -> tuple[int, ...] | None:
         """The NUMA nodes for a server on the host; empty if they are not counted there, None if it does not fit on them."""
@@ -95,7 +102,7 @@ class TentativeClaims(Columns):
             return ()
         if row in self._moved:
             self._update_rooms()
-        return choose(self.classes.numa_with_row(row), row, part)
+        return choose(self.classes, row, part)
 
     def _update_rooms(self) -> None:
         for row in self._moved:

@@ -270,9 +270,13 @@ def test_what_is_free_on_nodes_follows_from_claims_and_plans(seed: int) -> None:
 
 def check_rooms(made: HostTable, row: int, cap: dict[str, int], known: Any) -> None:
     there = {numa.node_of_class(name) for name in cap}
-    for number, node in enumerate(made.node_rooms(np.array([row]))):
-        for what, used in enumerate((known.used_vcpus, known.used_memory_mb)):
+    found = made.node_rooms(np.array([row]))
+    nodes = [] if found is None else found.each()
+    for what, used in enumerate((known.used_vcpus, known.used_memory_mb)):
+        assert found is None or found.least[what][0] == min(node[what][0] for node in nodes)
+        for number, (node, alone) in enumerate(zip(nodes, made.free_on_nodes([row]), strict=True)):
             room = node[what][0]
+            assert alone[what] == [room]
             if not cap:
                 assert room == np.inf
             elif number not in there:
