@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from objects import errors, hints
 from objects.group import GroupPolicy
 from scheduler.filters.base import Filter, Named
 from scheduler.plan.request import Request
-from scheduler.table.arrays import Mask
+from scheduler.table.arrays import Ints, Mask
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
@@ -80,20 +82,47 @@ class ServerGroupRackFilter(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.spec.keeps_to_racks:
             return None
-        passed: Mask = hosts.rack >= 0 if request.spec.fault_domain is None else hosts.in_own_racks
-        if request.group is not None and request.group.max_server_per_rack is not None:
-            passed &= hosts.rack_members < request.group.max_server_per_rack
-        return passed
+        table, group = hosts.table, request.group
+        if group is None or group.max_server_per_rack is None or not hosts.with_more:
+            return hosts.in_racks_but(_closed_racks(table, request))
+        members: Ints = hosts.by_rack(_members_by_rack(table, request)) + hosts.more
+        return hosts.in_racks_but(_racks_of_other_domains(table, request)) & (members < group.max_server_per_rack)
 
     def named(self, table: HostTable, request: Request) -> Named | None:
-        passed = self.passes(Hosts(table, request), request) if request.spec.keeps_to_racks else None
-        return None if passed is None else Named(np.flatnonzero(~passed), pass_alone=False)
+        if not request.spec.keeps_to_racks:
+            return None
+        return Named(np.sort(table.by_rack.rows((-1, *_closed_racks(table, request)))), pass_alone=False)
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
         """Tell missing racks from full ones."""
         if not (hosts.rack >= 0).any():
             return "in no rack: no aggregate of a host has the key rack"
         return self.reason
+
+
+def _closed_racks(table: HostTable, request: Request) -> set[int]:
+    """The racks, by number, where other fault domains of the group have members, or as many members are as the group allows."""
+    closed = _racks_of_other_domains(table, request)
+    if request.group is not None and (limit := request.group.max_server_per_rack) is not None:
+        closed.update(rack for rack, count in _members_by_rack(table, request).items() if count >= limit)
+    return closed
+
+
+def _racks_of_other_domains(table: HostTable, request: Request) -> set[int]:
+    """The racks, by number, where other fault domains of the group have members."""
+    if request.spec.fault_domain is None:
+        return set()
+    hosts = request.members.of_other_domains(request.spec.fault_domain)
+    return {rack for rack, _ in table.racks_named(hosts)}
+
+
+def _members_by_rack(table: HostTable, request: Request) -> Counter[int]:
+    """How many members of the group are in each rack, by number."""
+    counts = request.members.counts(with_held=not request.yielding)
+    by_rack = Counter[int]()
+    for rack, host in table.racks_named(counts):
+        by_rack[rack] += counts[host]
+    return by_rack
 
 
 class SameHostFilter(Filter):

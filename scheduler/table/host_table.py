@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -94,6 +94,26 @@ class RowsByCell:
         return self._moves_left >= 0
 
 
+class RowsByRack:
+    """The racks of all rows of a table. ``racks``: by row; -1: in none, or in several."""
+
+    def __init__(self, aggregation: Ints, of_combinations: Ints) -> None:
+        """``of_combinations``: the rack of each combination of aggregates."""
+        self.of_combinations = of_combinations
+        self.racks: Ints = of_combinations[aggregation]
+        self._order: Ints | None = None
+
+    def rows(self, racks: Iterable[int]) -> Ints:
+        """The rows of these racks, rack after rack. -1: those that are in none."""
+        if self._order is None:
+            small = self.of_combinations.max(initial=0) < np.iinfo(np.int16).max
+            self._order = (self.racks.astype(np.int16) if small else self.racks).argsort(kind="stable")
+            self._starts = self.racks[self._order].searchsorted(np.arange(-1, self.of_combinations.max(initial=-1) + 2)).tolist()
+        order, starts = self._order, self._starts
+        found = [order[starts[rack + 1] : starts[rack + 2]] for rack in racks]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
 class _UpHosts(NamedTuple):
     """Hosts that are enabled and were heard of since ``since``: the same as since any later time up to ``until``.
 
@@ -154,7 +174,7 @@ class HostTable(TentativeClaims):
         self._free: list[int] = []
         self._of_cell: dict[int, Ints] = {}
         self._by_cell: RowsByCell | None = None
-        self._racks: tuple[Ints, Ints] | None = None  # of combinations of aggregates, and of all rows
+        self._by_rack: RowsByRack | None = None
 
     def __len__(self) -> int:
         """Hosts that cells report."""
@@ -254,7 +274,7 @@ class HostTable(TentativeClaims):
         self._row_of_inventory.pop(int(self.inventory[row]), None)
         self._set_cell(row, -1)
         self.clear(row)
-        self._racks = None
+        self._by_rack = None
         self.failing.discard(row)
         self._note_up(np.array([row], np.int64))
         self.facets.tell(np.array([row], np.int64), [{}])
@@ -580,17 +600,30 @@ class HostTable(TentativeClaims):
         self.home[rows] = homes
         self.zone[rows] = self._topology.zones_of(hosts)
         self.aggregation[rows] = self.aggregates.of(hosts)
-        self._racks = None
+        self._by_rack = None
 
     def racks_of(self, rows: Ints | slice) -> Ints:
         """The racks of these rows by number; -1: in none, or in several. Not to be written to."""
-        of_combinations = self.aggregates.racks.of
-        if not isinstance(rows, slice):
-            some: Ints = of_combinations[self.aggregation[rows]]
-            return some
-        if self._racks is None or self._racks[0] is not of_combinations or self._racks[1].size != self.size:
-            self._racks = of_combinations, of_combinations[self.aggregation[: self.size]]
-        return self._racks[1][rows]
+        if isinstance(rows, slice):
+            return self.by_rack.racks[rows]
+        some: Ints = self.aggregates.racks.of[self.aggregation[rows]]
+        return some
+
+    def racks_named(self, hosts: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """Those of the hosts, named in lower case, that are in one rack, with its number. All nodes of a host are in the same."""
+        racks, rows_of = self.by_rack.racks, self.rows_of
+        for host in hosts:
+            rows = rows_of.get(host)
+            if rows and (rack := racks.item(rows[0])) >= 0:
+                yield rack, host
+
+    @property
+    def by_rack(self) -> RowsByRack:
+        """All rows, those of a rack together."""
+        of_combinations, found = self.aggregates.racks.of, self._by_rack
+        if found is None or found.of_combinations is not of_combinations or found.racks.size != self.size:
+            found = self._by_rack = RowsByRack(self.aggregation[: self.size], of_combinations)
+        return found
 
     @property
     def aggregates(self) -> Aggregates:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
-from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -295,31 +294,28 @@ class Hosts:
         """The number of the rack of each; -1: it is in none, or in several."""
         return self.table.racks_of(self._index)
 
-    @property
-    def rack_members(self) -> Ints:
-        """How many members of the request's group are in the rack of each; 0 for those that are in none."""
-        with_held = not self.request.yielding
-        rows_of = self.table.rows_of
-        counts = {host: count for host, count in self.request.members.counts(with_held=with_held).items() if host in rows_of}
-        by_rack = np.zeros(len(self.table.aggregates.racks.names) + 1, np.int64)
-        np.add.at(by_rack, self._racks_of(counts), list(counts.values()))
-        by_rack[-1] = 0
-        found: Ints = by_rack[self.rack]
-        return found + self.more
-
-    @property
-    def in_own_racks(self) -> Mask:
-        """Which of them are in a rack without members of other fault domains of the group."""
-        free = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
-        free[self._racks_of(self.request.members.of_other_domains(self.request.spec.fault_domain or ""))] = False
-        free[-1] = False
-        found: Mask = free[self.rack]
+    def in_racks_but(self, closed: Collection[int]) -> Mask:
+        """Which of them are in a rack that is not one of these, by number."""
+        if self.rows is None:
+            passed = np.ones(self.table.size, dtype=np.bool_)
+            passed[self.table.by_rack.rows((-1, *closed))] = False
+            return passed
+        is_open = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
+        is_open[[-1, *closed]] = False
+        found: Mask = is_open[self.rack]
         return found
 
-    def _racks_of(self, hosts: Collection[str]) -> Ints:
-        """The racks of those hosts, named in lower case, that are in the table; -1: in none. All nodes of a host are in one."""
-        nodes = map(self.table.rows_of.get, hosts, repeat(()))
-        return self.table.racks_of(np.array([rows[0] for rows in nodes if rows], np.int64))
+    def by_rack(self, counts: Mapping[int, int]) -> Ints:
+        """The count of the rack of each, by number; 0 for those that are in none."""
+        every = np.zeros(len(self.table.aggregates.racks.names) + 1, np.int64)
+        every[list(counts)] = list(counts.values())
+        found: Ints = every[self.rack]
+        return found
+
+    @property
+    def with_more(self) -> bool:
+        """Whether they are shown with more instances than they have, or with fewer."""
+        return not self._plain
 
     @property
     def heard_at(self) -> Floats:

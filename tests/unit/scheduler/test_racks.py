@@ -157,6 +157,32 @@ class TestFaultDomains:
         assert mask is not None
         assert [made.hosts[row] for row in np.flatnonzero(mask)] == ["h1", "h2", "h3", "h4", "h5"]
 
+    @pytest.mark.parametrize("seed", range(8))
+    def test_looks_at_all_rows_and_at_some_and_the_rows_that_it_names_say_the_same(self, seed: int) -> None:
+        chance = random.Random(seed)
+        racks = {f"r{n}": tuple(f"h{host}" for host in chance.sample(range(1, 601), 10)) for n in range(70)}
+        made, rule = table(racks, hosts=600), ServerGroupRackFilter(SchedulerSettings())
+        every = np.arange(made.size)
+        for _ in range(6):
+            limit = chance.choice((None, 1, 2))
+            members = [slot for name in "abc" for slot in slots(*chance.sample([f"h{n}" for n in range(1, 620)], 6), domain=name)]
+            asked = fleet.spec(group=group(limit), scheduler_hints={"group": ("g",), "fault_domain": ("a",)})
+            request = fleet.request(asked, made, members)
+            closed = {made.racks_of(every).item(int(slot.host[1:]) - 1) for slot in members[6:] if int(slot.host[1:]) <= made.size}
+            in_racks = Counter(made.racks_of(every).item(int(slot.host[1:]) - 1) for slot in members if int(slot.host[1:]) <= 600)
+            expected = [
+                row
+                for row, rack in enumerate(made.racks_of(every).tolist())
+                if rack >= 0 and rack not in closed and (limit is None or in_racks[rack] < limit)
+            ]
+            assert left(made, asked, members) == sorted(made.hosts[row] for row in expected)
+            some = rule.passes(Hosts(made, request, every), request)
+            assert some is not None
+            assert np.flatnonzero(some).tolist() == expected
+            named = rule.named(made, request)
+            assert named is not None
+            assert np.setdiff1d(every, named.rows).tolist() == expected
+
     def test_what_is_undone_opens_its_rack_again(self) -> None:
         made = table()
         request = fleet.request(in_domain("1"), made, slots("h3", domain="1"))
