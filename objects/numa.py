@@ -11,7 +11,7 @@ its host, because it may use any of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from objects.base import Object
@@ -24,6 +24,8 @@ FLAVOR_KEY, IMAGE_KEY = "hw:numa_nodes", "hw_numa_nodes"
 
 _CLASS = re.compile(r"NUMA([0-9]{1,2})_(?:VCPU|MEMORY_MB)")
 _COUNT = re.compile(r"[1-9][0-9]{0,2}")
+_UNEQUAL_KEYS = frozenset({"hw:numa_cpus.0", "hw:numa_mem.0"})
+_UNEQUAL_PROPERTIES = frozenset({"hw_numa_cpus.0", "hw_numa_mem.0"})
 
 
 class HostNumaNode(Object, frozen=True, kw_only=True):
@@ -85,18 +87,14 @@ def asked(extra_specs: Mapping[str, str], image_properties: Mapping[str, str], v
 
     0: it cannot be divided into equal parts, or asks for unequal ones.
     """
-    counts = {*_values(extra_specs, FLAVOR_KEY), *_values(image_properties, IMAGE_KEY)}
-    if not counts:
+    of_flavor, of_image = extra_specs.get(FLAVOR_KEY), image_properties.get(IMAGE_KEY)
+    text = of_flavor if of_flavor is not None else of_image
+    if text is None:
         return 1
-    unequal = any(f"{key}.0" in extra_specs for key in ("hw:numa_cpus", "hw:numa_mem"))
-    unequal |= any(f"{key}.0" in image_properties for key in ("hw_numa_cpus", "hw_numa_mem"))
-    text = counts.pop()
-    if counts or unequal or _COUNT.fullmatch(text) is None:
+    text = text.strip()
+    if of_image is not None and of_image.strip() != text:
         return 0
-    count = int(text)
-    return 0 if vcpus % count or memory_mb % count else count
-
-
-def _values(given: Mapping[str, str], key: str) -> Iterator[str]:
-    if key in given:
-        yield given[key].strip()
+    if not (_UNEQUAL_KEYS.isdisjoint(extra_specs) and _UNEQUAL_PROPERTIES.isdisjoint(image_properties)):
+        return 0
+    count = int(text) if _COUNT.fullmatch(text) is not None else 0
+    return 0 if not count or vcpus % count or memory_mb % count else count

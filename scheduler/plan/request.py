@@ -122,9 +122,12 @@ class Request:
         specs, image = self.spec.flavor.extra_specs, self.spec.image
         if numa.FLAVOR_KEY not in specs and (image is None or numa.IMAGE_KEY not in image.properties):
             return NodePart(1, self.vcpus, self.memory_mb)
-        properties = image.properties if image is not None else {}
         key = "part", self.vcpus, self.memory_mb
-        return self.remembered(key, lambda: NodePart.of(numa.asked(specs, properties, *key[1:]), self.vcpus, self.memory_mb))
+        found: NodePart | None = self._memory.get(key)
+        if found is None:
+            nodes = numa.asked(specs, image.properties if image is not None else {}, self.vcpus, self.memory_mb)
+            self._memory[key] = found = NodePart.of(nodes, self.vcpus, self.memory_mb)
+        return found
 
     @property
     def forced(self) -> bool:

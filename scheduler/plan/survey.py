@@ -86,7 +86,8 @@ class WeigherScale:
 
     def _added_sparsely(self, scores: Floats, hosts: Hosts, raw: SparseWeights) -> Floats:
         its = self.added(scores[raw.rows], hosts, raw.weights)
-        if gain := self.of(hosts, _ZERO).item():
+        nothing = max(0.0, self.low) if self.floored else 0.0
+        if gain := (nothing - self.low) * ((self.multiplier or 0.0) / self.span):
             scores += gain
         scores[raw.rows] = its
         return scores
