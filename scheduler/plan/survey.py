@@ -50,7 +50,7 @@ class SparseWeights(NamedTuple):
     def extremes(self, left: Mask | None, size: int, least: float | None) -> tuple[float, float]:
         """As ``kernels.extremes`` says it of the weights of all ``size`` hosts."""
         its = self.weights if left is None else self.weights[left[self.rows]]
-        found = its if its.size == (size if left is None else tally(left)) else np.concatenate((its, _ZERO))
+        found = its if its.size == (size if left is None else int(tally(left))) else np.concatenate((its, _ZERO))
         return extremes(found, None, least)
 
 

@@ -106,7 +106,7 @@ class RowsByRack:
     def rows(self, racks: Iterable[int]) -> Ints:
         """The rows of these racks, rack after rack. -1: those that are in none."""
         if self._order is None:
-            small = self.of_combinations.max(initial=0) < np.iinfo(np.int16).max
+            small = int(self.of_combinations.max(initial=0)) < np.iinfo(np.int16).max
             self._order = (self.racks.astype(np.int16) if small else self.racks).argsort(kind="stable")
             self._starts = self.racks[self._order].searchsorted(np.arange(-1, self.of_combinations.max(initial=-1) + 2)).tolist()
         order, starts = self._order, self._starts
