@@ -206,10 +206,10 @@ def refusals(refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> I
     fleet.table.set_topology(fleet.mappings, fleet.homes | {"new": fleet.cells[0]}, fleet.zones, fleet.aggregates)
     huge = msgspec.structs.replace(fleet.small, vcpus=1000)
     first = passes(fleet, lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge)))
-    yield Count("the first refusal after a host was mapped", first, 12)
+    yield Count("the first refusal after a host was mapped", first, 4)
     wide = msgspec.structs.replace(fleet.small, vcpus=24)
     ask = spec_of(fleet, 10, flavor=wide, group=group_of(GroupPolicy.AFFINITY))
-    yield Count("affinity batch of 10 that fits nowhere", passes(fleet, lambda: refuse(fleet, driver, ask)), 30)
+    yield Count("affinity batch of 10 that fits nowhere", passes(fleet, lambda: refuse(fleet, driver, ask)), 6)
 
 
 def counts(own: HostPasses, refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:

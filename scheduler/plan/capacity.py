@@ -1,4 +1,4 @@
-"""Count how many more servers fit. Arithmetic guesses the number of each host, and the filters of production confirm it.
+"""Count how many more servers fit. Arithmetic bounds the number of each host, and the filters of production confirm it.
 
 Every function needs the table's lock, and changes nothing. The numbers are exact if each filter that passes a host with n servers
 of a request more on it also passes it with fewer. All filters of this project do.
@@ -52,21 +52,25 @@ def room(table: HostTable, driver: Criteria, request: Request) -> HostRoom:
     filters = driver.chain(request).filters
     mask, seen = engine.narrow(filters, Hosts(table, request), request)
     rows: Ints = np.flatnonzero(mask)
-    counts = _guessed(Hosts(table, request, rows), request)
-    short: Ints = np.flatnonzero(~engine.fits(driver, table, request, rows, counts - 1))
+    counts = takes(table, driver, request, rows, HOST_LIMIT)
+    _, refusals = engine.narrow(filters, Hosts(table, request, rows, counts), request)
+    return HostRoom(rows, counts, seen, {each.name: each.before - each.after for each in refusals if each.after < each.before})
+
+
+def takes(table: HostTable, driver: Criteria, request: Request, rows: Ints, limit: int) -> Ints:
+    """How many servers of the request each of these rows takes, whatever the others take, up to ``limit``. All take one."""
+    counts = np.full(rows.size, float(limit))
+    for amount, free in _limited(table, driver, request, rows):
+        np.minimum(counts, free / amount, out=counts)
+    found: Ints = np.maximum(counts, 1.0).astype(np.int64)
 
     def fits(some: Ints, number: Ints) -> Mask:
         return engine.fits(driver, table, request, rows[some], number - 1)
 
-    counts[short] = _largest(fits, short, np.ones(short.size, dtype=np.int64), counts[short] - 1)
-    while True:
-        one_more, refusals = engine.narrow(filters, Hosts(table, request, rows, counts), request)
-        roomier: Ints = np.flatnonzero(one_more & (counts < HOST_LIMIT))
-        if not roomier.size:
-            return HostRoom(
-                rows, counts, seen, {each.name: each.before - each.after for each in refusals if each.after < each.before}
-            )
-        counts[roomier] = _largest(fits, roomier, counts[roomier] + 1, np.minimum(2 * counts[roomier], HOST_LIMIT))
+    several: Ints = np.flatnonzero(found > 1)
+    short = several[~fits(several, found[several])]
+    found[short] = _largest(fits, short, np.ones(short.size, dtype=np.int64), found[short] - 1)
+    return found
 
 
 def flavor_room(table: HostTable, name: str, found: HostRoom) -> FlavorRoom:
@@ -142,24 +146,12 @@ def _sized(request: Request, like: Request) -> Request:
     return dataclasses.replace(request, **amounts, _memory={})
 
 
-def _guessed(hosts: Hosts, request: Request) -> Ints:
-    """What free amounts allow, at least one."""
-    counts = np.full(len(hosts), float(HOST_LIMIT))
-    for what in AMOUNTS:
-        if amount := getattr(request, what):
-            np.minimum(counts, hosts.room(what) / amount, out=counts)
-    for name, amount in request.resources.items():
-        np.minimum(counts, hosts.free_resource(name) / amount, out=counts)
-    guessed: Ints = np.maximum(counts, 1.0).astype(np.int64)
-    return guessed
-
-
 def _limited(table: HostTable, driver: Criteria, request: Request, rows: Ints) -> Iterator[tuple[int, Floats]]:
     """Each amount of the request that a filter limits, and how much of it is free on these rows."""
     filters, hosts = driver.chain(request).filters, Hosts(table, request, rows)
     for what, limiting in AMOUNTS.items():
         amount: int = getattr(request, what)
-        if amount and any(isinstance(each, limiting) for each in filters):
+        if amount and any(type(each) is limiting for each in filters):  # a class of a site's own may limit it otherwise
             yield amount, hosts.room(what)
     for name, amount in request.resources.items():
         yield amount, hosts.free_resource(name)

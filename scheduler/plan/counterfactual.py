@@ -21,6 +21,7 @@ from objects.relaxation import Asked, Relaxation
 from objects.spec import RequestSpec
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
+from scheduler.plan.capacity import takes
 from scheduler.plan.members import Members
 from scheduler.plan.request import Request
 from scheduler.plan.together import together
@@ -113,7 +114,7 @@ class ChangeSearch:
 
     def total(self) -> int:
         """How many of the wanted instances find room."""
-        return self._total(self.request, self._room(self.request).counts)
+        return self._total(self.request, self._takers(self.request).counts)
 
     def _fits(self, request: Request) -> _Room | None:
         """The rows and counts if all wanted instances find room, otherwise None."""
@@ -130,14 +131,17 @@ class ChangeSearch:
         return room
 
     def _room(self, request: Request) -> _Room:
-        """Find the counts by bisection, because a host that takes n instances also takes fewer."""
-        rows = engine.survey(self._table, self._driver, request).rows
-        low, high = np.ones(rows.size, dtype=np.int64), np.full(rows.size, self.wanted, dtype=np.int64)
-        while (low < high).any():
-            half = (low + high + 1) // 2
-            takes = engine.fits(self._driver, self._table, request, rows, half - 1)
-            low, high = np.where(takes, half, low), np.where(takes, high, half - 1)
-        return _Room(rows, low)
+        """What is needed to tell whether all find room: of an affinity group, only the hosts that take all."""
+        if request.policy is not GroupPolicy.AFFINITY:
+            return self._takers(request)
+        rows = engine.passing(self._table, self._driver, request)
+        rows = rows[engine.fits(self._driver, self._table, request, rows, self.wanted - 1)]
+        return _Room(rows, np.full(rows.size, self.wanted, np.int64))
+
+    def _takers(self, request: Request) -> _Room:
+        """How many of the instances each host takes."""
+        rows = engine.passing(self._table, self._driver, request)
+        return _Room(rows, takes(self._table, self._driver, request, rows, self.wanted))
 
     def _total(self, request: Request, counts: Ints) -> int:
         """How many of the wanted instances find room on these hosts together; an affinity group must fit on one row."""

@@ -198,7 +198,8 @@ class KeptRows:
     @property
     def rows(self) -> Ints:
         """Those that pass."""
-        return np.sort(self._order.rows[self._codes == _PASSES])
+        passed: Mask = self._codes[self._order.places[: self._size]] == _PASSES
+        return np.flatnonzero(passed)
 
     def _terms_now(self, request: Request) -> tuple[tuple[float, ...] | None, ...]:
         """What the weights depend on of the fleet as a whole."""
@@ -481,22 +482,14 @@ class KeptSurvey(Survey):
 
     @property
     def rows(self) -> Ints:
-        return self._all()[0]
+        rows, apart = self._rows.rows, self._apart
+        if apart.rows.size:
+            rows = np.sort(np.concatenate((rows[~_among(rows, apart.rows)], apart.passing)))
+        return rows
 
     @property
     def scores(self) -> Floats:
-        return self._all()[1]
-
-    def _all(self) -> tuple[Ints, Floats]:
-        rows, apart = self._rows.rows, self._apart
-        if apart.rows.size:
-            rows = rows[~_among(rows, apart.rows)]
-        scores = self._rows.exact(rows, self._seed, apart.others)
-        if not apart.passing.size:
-            return rows, scores
-        rows, scores = np.concatenate((rows, apart.passing)), np.concatenate((scores, self._own(apart.passing, apart.scores)))
-        order = rows.argsort()
-        return rows[order], scores[order]
+        return self.scores_of(self.rows)
 
     def best(self, count: int) -> tuple[Ints, Floats]:
         if count > self._first[0].size and self._first[0].size < self.passing:

@@ -13,7 +13,7 @@ from objects.move import MoveKind
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.plan.counterfactual import ChangeSearch, asking
-from scheduler.plan.refusal_matrix import AlteredRequest, RefusalMatrix, passing
+from scheduler.plan.refusal_matrix import passing, unswayed
 from scheduler.plan.request import Request
 from scheduler.table.arrays import Floats
 from scheduler.table.host_table import HostTable
@@ -62,7 +62,7 @@ class _Rooms:
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request) -> None:
         self._table, self._driver, self._request = table, driver, request
-        self._matrix = RefusalMatrix(table, driver, request, [AlteredRequest(_FLAVOR_FIELDS, request)])
+        self._rows, _ = unswayed(table, driver, request, _FLAVOR_FIELDS)
         chain = driver.chain(request).at_once
         self._limited = [what for what, filter_ in _LIMITING.items() if any(isinstance(one, filter_) for one in chain)]
         self._by_name = any("flavor_name" in (one.reads or ()) for one in chain)
@@ -78,17 +78,16 @@ class _Rooms:
         amounts = {what: getattr(takes, what) for what in self._limited}
         if any(amount > room.most[what] for what, amount in amounts.items()):
             return False
-        held = np.full(next(iter(room.free.values())).size if room.free else 1, wanted, np.int64)
+        held = np.full(next(iter(room.free.values())).size if room.free else 1, float(wanted))
         for what, amount in amounts.items():
             if amount:
-                np.minimum(held, (room.free[what] // amount).astype(np.int64), out=held)
-        return int(held.sum()) >= wanted
+                np.minimum(held, room.free[what] / amount, out=held)
+        return int(np.floor(held, out=held).sum()) >= wanted
 
     def _room(self, flavor: Flavor) -> _FreeAmounts:
         request = asking(self._request, msgspec.structs.replace(self._request.spec, flavor=flavor))
         request.vcpus = request.memory_mb = request.disk_gb = 0
-        rows = self._matrix.rows
-        left = passing(self._driver, self._driver.chain(request).at_once, Hosts(self._table, request, rows), request)
-        hosts = Hosts(self._table, request, rows[left])
+        left = passing(self._driver, self._driver.chain(request).at_once, Hosts(self._table, request, self._rows), request)
+        hosts = Hosts(self._table, request, self._rows[left])
         free = {what: np.maximum(hosts.room(what), 0.0) for what in self._limited}
         return _FreeAmounts(free, {what: float(each.max(initial=-1.0)) for what, each in free.items()})

@@ -25,6 +25,7 @@ from scheduler.plan.members import Members
 from scheduler.plan.together import survey
 from scheduler.table.arrays import Ints
 from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
 
 SERVERS_LIMIT = 10_000
 """Maximum number of servers that a question may displace: placing them holds the table's lock."""
@@ -97,9 +98,8 @@ def place(
             request.members = members.setdefault(group, Members(left))
         chosen = driver.place(table, request, survey(table, driver, request, len(bodies)), len(bodies))
         if len(chosen) < len(bodies):
-            refused = engine.survey(table, driver, request)
-            refused.ask_all()
-            reason = driver.refusal(refused.counts, len(table), 0, 1)
+            _, counts = engine.narrow(driver.chain(request).filters, Hosts(table, request), request)
+            reason = driver.refusal(counts, len(table), 0, 1)
             stranded += [_stranded(table, job, body, reason) for body in bodies[len(chosen) :]]
     servers = sum(len(kind.bodies) for kind in kinds)
     return LossOutcome(hosts=lost.size, servers=servers, placed=servers - len(stranded), stranded=tuple(stranded))

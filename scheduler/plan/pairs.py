@@ -11,6 +11,7 @@ changes are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ class PairSearch:
         for first, second in combinations(range(len(changes)), 2):
             pair = changes[first], changes[second]
             if not self._concern_the_same(*pair):
-                rows = matrix.rows[matrix.together(first, second, _with_most(self._most(pair[0]), pair[1]))]
+                rows = matrix.together(first, second, partial(self._with_both, *pair))
                 if rows.size:
                     given_up = self._given_up(pair[0], rows) + self._given_up(pair[1], rows)
                     position = int(given_up.argmin())
@@ -175,6 +176,9 @@ class PairSearch:
     def _most(self, change: Relaxation) -> Request:
         """The request with as much given up as the change can."""
         return _with_most(self._request, change)
+
+    def _with_both(self, first: Relaxation, second: Relaxation) -> Request:
+        return _with_most(self._most(first), second)
 
     def _with(self, told: Relaxation) -> Request:
         """The request with this change as it is told: less of an amount, or in the first of some zones."""

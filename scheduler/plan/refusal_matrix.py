@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.filters.base import Filter
 from scheduler.plan.request import Request
-from scheduler.table.arrays import Ints, Mask, Words
+from scheduler.table.arrays import Ints, Mask
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
 
+Words = npt.NDArray[np.unsignedinteger[Any]]
 FILTERS_LIMIT = 64
 """Filters that a word has bits for. Further ones count as if they let every host pass."""
 _FIELDS = {"flavor.extra_specs": "extra_specs"}
@@ -27,6 +29,23 @@ class AlteredRequest(NamedTuple):
     request: Request
 
 
+def unswayed(
+    table: HostTable, driver: SchedulerDriver, request: Request, fields: Set[str], limit: int | None = None
+) -> tuple[Ints, list[Filter]]:
+    """The rows that are refused only by filters that look at one of these fields of a request, and these filters.
+
+    ``limit``: further filters count as if they let every host pass. Filters of one host at a time are not asked.
+    """
+    chain = driver.chain(request).at_once[:limit]
+    swayed = [one for one in chain if _looks_at(one, fields)]
+    hosts = Hosts(table, request)
+    left = hosts.eligible.copy()
+    for one in chain:
+        if one not in swayed and (passed := one.passes(hosts, request)) is not None:
+            left &= passed
+    return np.flatnonzero(left), swayed
+
+
 class RefusalMatrix:
     """The hosts that are refused only by filters that some of the changes may sway, and which of these refuse them.
 
@@ -37,51 +56,46 @@ class RefusalMatrix:
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, changes: Sequence[AlteredRequest]) -> None:
         self._table, self._driver = table, driver
-        self._changes = changes
         altered = frozenset[str]().union(*(change.alters for change in changes))
-        chain = driver.chain(request).at_once[:FILTERS_LIMIT]
-        self.filters = [one for one in chain if _looks_at(one, altered)]
-        hosts = Hosts(table, request)
-        left = hosts.eligible.copy()
-        for one in chain:
-            if one not in self.filters and (passed := one.passes(hosts, request)) is not None:
-                left &= passed
-        self.rows: Ints = np.flatnonzero(left)
+        self.rows, self.filters = unswayed(table, driver, request, altered, FILTERS_LIMIT)
+        self._word = np.min_scalar_type((1 << len(self.filters)) - 1)  # the narrower, the less memory is read for each pair
         self._hosts = Hosts(table, request, None if self.rows.size == table.size else self.rows)
-        unchanged = self._words(self.filters, lambda one: one.passes(self._hosts, request))
-        self.refused = [self._after(change, unchanged) for change in changes]
+        self._swayed = [{number for number, one in enumerate(self.filters) if _looks_at(one, each.alters)} for each in changes]
+        unchanged = self._words(range(len(self.filters)), lambda one: one.passes(self._hosts, request))
+        self.refused = [self._after(each, swayed, unchanged) for each, swayed in zip(changes, self._swayed, strict=True)]
 
-    def together(self, first: int, second: int, request: Request) -> Mask:
-        """The rows that pass with both changes. ``request``: has both."""
+    def together(self, first: int, second: int, request: Callable[[], Request]) -> Ints:
+        """The rows that pass with both changes. ``request``: makes one that has both."""
+        both = self._swayed[first] & self._swayed[second]
         left = self.refused[first] & self.refused[second]
-        passed: Mask = left == 0
-        both = [
-            (number, one)
-            for number, one in enumerate(self.filters)
-            if _looks_at(one, self._changes[first].alters) and _looks_at(one, self._changes[second].alters)
-        ]
-        word = np.uint64(sum(1 << number for number, _ in both))
-        doubtful = np.flatnonzero((left != 0) & (left & ~word == 0)) if both else left[:0]
+        found: Ints = np.flatnonzero((left & self._bits_without(both)) == 0)
+        passed = left[found] == 0
+        doubtful = np.flatnonzero(~passed)
         if doubtful.size:
-            hosts = Hosts(self._table, request, self.rows[doubtful])
-            passed[doubtful] = passing(self._driver, [one for _, one in both], hosts, request)
-        return passed
+            changed = request()
+            hosts = Hosts(self._table, changed, self.rows[found[doubtful]])
+            passed[doubtful] = passing(self._driver, [self.filters[number] for number in sorted(both)], hosts, changed)
+        rows: Ints = self.rows[found[passed]]
+        return rows
 
-    def _after(self, change: AlteredRequest, unchanged: Words) -> Words:
-        asked = [one for one in self.filters if _looks_at(one, change.alters)]
+    def _after(self, change: AlteredRequest, swayed: Set[int], unchanged: Words) -> Words:
         hosts = Hosts(self._table, change.request, self._hosts.rows)
         chain = self._driver.chain(change.request).at_once
-        words = self._words(asked, lambda one: one.passes(hosts, change.request) if one in chain else None)
-        kept = sum(1 << number for number, one in enumerate(self.filters) if one not in asked)
-        return words | (unchanged & np.uint64(kept))
+        words = self._words(swayed, lambda one: one.passes(hosts, change.request) if one in chain else None)
+        return words | (unchanged & self._bits_without(swayed))
 
-    def _words(self, asked: Sequence[Filter], passes: Callable[[Filter], Mask | None]) -> Words:
-        words = np.zeros(self.rows.size, np.uint64)
-        for number, one in enumerate(self.filters):
-            passed = passes(one) if one in asked else None
+    def _words(self, asked: Iterable[int], passes: Callable[[Filter], Mask | None]) -> Words:
+        """A word for each row. ``asked``: the numbers of the filters that have a bit in it."""
+        words = np.zeros(self.rows.size, self._word)
+        for number in asked:
+            passed = passes(self.filters[number])
             if passed is not None:
-                words |= (~passed).astype(np.uint64) << np.uint64(number)
+                words |= np.where(passed, np.array(0, self._word), np.array(1 << number, self._word))
         return words
+
+    def _bits_without(self, numbers: Set[int]) -> Words:
+        """A word with the bits of all filters but these."""
+        return np.array(sum(1 << number for number in range(len(self.filters)) if number not in numbers), self._word)
 
 
 def passing(driver: SchedulerDriver, filters: Iterable[Filter], hosts: Hosts, request: Request) -> Mask:

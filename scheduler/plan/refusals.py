@@ -30,9 +30,7 @@ class Refusals:
         job.short = len(job.rows)
         # count as if no slot were held for a retry and no member were moving: that is how it will be soon
         request.yielding = request.members.any_held or request.split
-        found = engine.survey(self._table, self._driver, request)
-        found.ask_all()
-        job.counts = found.counts
+        _, job.counts = engine.narrow(self._driver.chain(request).filters, Hosts(self._table, request), request)
         unread = unseen(self._table, request, self._moment.ages)
         silent = {cell for cell, age in self._moment.ages.items() if age is None} - set(self._moment.reading)
         if request.yielding and self._could(job, request, step):

@@ -8,6 +8,7 @@ import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.plan import engine
+from scheduler.plan.capacity import takes
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
@@ -37,41 +38,12 @@ def together(table: HostTable, driver: Criteria, request: Request, found: Survey
         return found
     enough = engine.fits(driver, table, request, rows, count - 1)
     if not enough.any():
-        if table.hosts_have_several_nodes:
-            enough = _roomiest(table, rows, _room(table, driver, request, rows, count), count)
-        else:
-            enough = _roomiest_nodes(table, driver, request, rows, count)
+        room = takes(table, driver, request, rows, count - 1)
+        enough = _roomiest(table, rows, room, count) if table.hosts_have_several_nodes else room == room.max()
     chosen = found if enough.all() else engine.survey(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
     chosen.recount((*found.counts, counted))
     return chosen
-
-
-def _roomiest_nodes(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Mask:
-    """The rows that take the most instances, below ``count``, by bisection: each pass asks those that passed the last one."""
-    best: Ints = np.arange(rows.size)
-    least, most = 1, count - 1
-    while least < most:
-        middle = (least + most + 1) // 2
-        fit = best[engine.fits(driver, table, request, rows[best], middle - 1)]
-        if fit.size:
-            least, best = middle, fit
-        else:
-            most = middle - 1
-    enough = np.zeros(rows.size, dtype=np.bool_)
-    enough[best] = True
-    return enough
-
-
-def _room(table: HostTable, driver: Criteria, request: Request, rows: Ints, count: int) -> Ints:
-    """How many instances each row takes, below ``count``, by bisection: about ``log2(count)`` passes."""
-    least = np.ones(rows.size, dtype=np.int64)
-    most = np.full(rows.size, count - 1, dtype=np.int64)
-    while (least < most).any():
-        middle = (least + most + 1) // 2
-        fit = engine.fits(driver, table, request, rows, middle - 1)
-        least, most = np.where(fit, middle, least), np.where(fit, most, middle - 1)
-    return least
 
 
 def _roomiest(table: HostTable, rows: Ints, room: Ints, count: int) -> Mask:

@@ -574,13 +574,17 @@ class HostTable(TentativeClaims):
         size = slice(self.size)
         if (self.behind[size] & (self.changed_at[size] > since)).any():
             return True
-        told = (self.inventory[size] > 0) & (self.cell[size] == self.home[size]) & (self.heard_at[size] > -np.inf)
-        if mute:
-            told |= np.isin(self.home[size], mute)
-        for row in np.flatnonzero((self.mapped_at[size] > since) & ~told).tolist():
-            if not told[self.rows_of[self.hosts[row].lower()]].any():  # another node of the host may have been told of
+        lately = np.flatnonzero(self.mapped_at[size] > since)
+        for row in lately[~self._told(lately, mute)].tolist():
+            nodes = np.array(self.rows_of[self.hosts[row].lower()], np.int64)
+            if not self._told(nodes, mute).any():  # another node of the host may have been told of
                 return True
         return False
+
+    def _told(self, rows: Ints, mute: Sequence[int]) -> Mask:
+        """Of which of these rows cell and ledger have spoken, or will not."""
+        told: Mask = (self.inventory[rows] > 0) & (self.cell[rows] == self.home[rows]) & (self.heard_at[rows] > -np.inf)
+        return told | np.isin(self.home[rows], mute) if mute else told
 
     def _place(self, hosts: Iterable[str], mapped: Container[str], now: float) -> None:
         """Enter where operators have put these hosts. ``mapped``: those that were mapped just now."""
