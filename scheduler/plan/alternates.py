@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -23,6 +23,8 @@ NEAR_BEST_SCORE = 1.0
 
 Chosen = tuple[str, int]
 """An instance uuid and its row."""
+Candidates = tuple[Ints, Floats]
+"""Rows of one cell with their scores, best first."""
 
 
 class Alternates:
@@ -46,14 +48,14 @@ class Alternates:
             return answer
         by_cell: defaultdict[int, list[Chosen]] = defaultdict(list)
         for uuid, row in chosen:
-            by_cell[int(self._table.cell[row])].append((uuid, row))
+            by_cell[self._table.cell.item(row)].append((uuid, row))
         candidates = {
             cell: self._found.best_of_cell(cell, self._wanted * len(members) + EXTRA_CANDIDATES_PER_CELL)
             for cell, members in by_cell.items()
         }
-        now = self._looked_at_again([rows for rows, _ in candidates.values()], chosen[0][1] if len(chosen) == 1 else None)
+        candidates = self._looked_at_again(candidates, chosen[0][1] if len(chosen) == 1 else None)
         for cell, members in by_cell.items():
-            ranked = self._ranked(*candidates[cell], now)
+            ranked = self._ranked(*candidates[cell])
             group = self._request.group
             if group is not None and group.policy is GroupPolicy.ANTI_AFFINITY:
                 self._hold(group, members, ranked, answer)
@@ -95,19 +97,28 @@ class Alternates:
                 return ranked[position]
         return None
 
-    def _looked_at_again(self, candidates: Sequence[Ints], own: int | None) -> dict[int, float]:
-        """The scores of those of the candidates whose scores have changed since the survey, except ``own``.
+    def _looked_at_again(self, candidates: dict[int, Candidates], own: int | None) -> dict[int, Candidates]:
+        """The candidates by cell with their scores as they are now, best first, without those that do not fit any more.
 
-        The only host of a batch of one is no alternate.
+        The score of ``own`` stays: the only host of a batch of one is no alternate.
         """
         changed = self._changed()
-        if changed == {own}:
-            return {}
-        stale = [row for rows in candidates for row in rows.tolist() if row in changed and row != own]
-        if not stale:
-            return {}
-        scores = engine.score(self._table, self._driver, self._request, self._found.parts, np.array(stale, np.int64))
-        return dict(zip(stale, scores.tolist(), strict=True))
+        if not candidates or changed == {own}:
+            return candidates
+        rows = np.concatenate([rows for rows, _ in candidates.values()])
+        if isinstance(changed, range):
+            stale = np.flatnonzero(rows != own)
+        else:
+            stale = np.array([at for at, row in enumerate(rows.tolist()) if row in changed and row != own], np.int64)
+        if not stale.size:
+            return candidates
+        scores = np.concatenate([scores for _, scores in candidates.values()])
+        scores[stale] = engine.score(self._table, self._driver, self._request, self._found.parts, rows[stale])
+        cells = np.repeat(np.arange(len(candidates)), [rows.size for rows, _ in candidates.values()])
+        order = np.lexsort((-scores, cells))
+        order = order[scores[order] > -np.inf]
+        rows, scores, ends = rows[order], scores[order], cells[order].searchsorted(np.arange(1, len(candidates)))
+        return dict(zip(candidates, zip(np.split(rows, ends), np.split(scores, ends), strict=True), strict=True))
 
     def _changed(self) -> Container[int]:
         """The rows of which the scores may have changed since the survey."""
@@ -120,12 +131,8 @@ class Alternates:
         hosts = request.members.taken_hosts  # other batches of the group may hold some
         return changed.union(*(table.rows_of.get(host, ()) for host in hosts))
 
-    def _ranked(self, rows: Ints, scores: Floats, now: Mapping[int, float]) -> list[int]:
-        """The rows that still fit: those as good as the best, rotated by the seed, then the others by score."""
-        if now:
-            scores = np.array([now.get(row, score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)])
-            order = np.argsort(-scores, kind="stable")[: tally(scores > -np.inf)]
-            rows, scores = rows[order], scores[order]
+    def _ranked(self, rows: Ints, scores: Floats) -> list[int]:
+        """The rows as good as the best, rotated by the seed, then the others by score."""
         if not rows.size:
             return []
         near = int(tally(scores >= scores[0] - NEAR_BEST_SCORE))

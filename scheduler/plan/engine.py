@@ -96,7 +96,8 @@ def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, 
         for row in chosen:
             take(table, request, row)
         return chosen
-    front = _Front(table, driver, request, found, count)
+    is_cell_wide = any(part.weigher.cell_wide for part in found.parts)
+    front = (_FrontOfCells if is_cell_wide else _Front)(table, driver, request, found, count)
     chosen = []
     while len(chosen) < count:
         best = front.best()
@@ -173,9 +174,6 @@ class _Front:
     Where hosts have several nodes, an instance of a group changes the scores of all nodes of its host. If the group is limited per
     rack, it may close the rack. The first member of an affinity group closes all other hosts. Then all rows are kept, and those of
     the host or rack are scored again.
-
-    With a cell-wide weigher, an instance changes all scores of its cell alike. The order then holds within each cell, so that many
-    rows of each cell are kept.
     """
 
     def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
@@ -185,26 +183,15 @@ class _Front:
             request.policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes or self._by_rack
         )
         self._founding = request.founding
-        self._cell_wide = tuple(part for part in found.parts if part.weigher.cell_wide)
         self._parts = tuple(part for part in found.parts if not part.weigher.cell_wide)
-        self.rows, self._now = self._best_of(found, count + EXTRA_CANDIDATES + driver.subset)
-        self._of_cell: dict[int, Ints] = {}
-        if self._cell_wide:
-            self._by_cell = self._weights_by_cell(self.rows)
-            self._cells = table.cell[self.rows]
+        enough = count + EXTRA_CANDIDATES + driver.subset
+        keeps_all = self._by_host or found.passing <= enough
+        self.rows, self._now = (found.rows, found.scores.copy()) if keeps_all else self._best_of(found, enough)
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
-        self._steps: list[Floats] = [self._now - self._by_cell if self._cell_wide else self._now.copy()]
+        self._steps: list[Floats] = [self._now.copy()]
 
     def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
-        if self._by_host or found.passing <= enough:
-            return found.rows, found.scores.copy()
-        if self._cell_wide:
-            cells = np.unique(self._table.cell[found.rows]).tolist()
-            if len(cells) * enough >= found.passing:
-                return found.rows, found.scores.copy()
-            rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
-        else:
-            rows, scores = found.best(enough)
+        rows, scores = found.best(enough)
         order = np.argsort(rows)
         return rows[order], scores[order]
 
@@ -214,8 +201,12 @@ class _Front:
             return None
         if self._driver.subset > 1:
             return self._drawn()
-        position = int(self._now.argmax())
+        position = self._first()
         return position if self._now[position] > -np.inf else None
+
+    def _first(self) -> int:
+        """The position of the best row."""
+        return int(self._now.argmax())
 
     def advance(self, position: int) -> None:
         """Update the scores after the row at ``position`` was taken."""
@@ -223,8 +214,6 @@ class _Front:
             self._look_again_at_host(position)
         else:
             self._rise(position)
-        if self._cell_wide:
-            self._look_again_at_cell(position)
 
     def _rise(self, position: int) -> None:
         self._level[position] += 1
@@ -232,9 +221,7 @@ class _Front:
         if level == len(self._steps):
             # the table already counts the instances on a row, so only the difference is added
             self._steps.append(score(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
-        self._now[position] = self._steps[level][position]
-        if self._cell_wide:
-            self._now[position] += self._by_cell[position]
+        self._enter(position, self._steps[level][position])
 
     def _look_again_at_host(self, position: int) -> None:
         if self._by_rack:
@@ -246,31 +233,11 @@ class _Front:
         if self._founding:
             self._now[:] = -np.inf
             self._founding = False
-        self._now[theirs] = score(self._table, self._driver, self._request, self._parts, self.rows[theirs])
-        if self._cell_wide:
-            self._now[theirs] += self._by_cell[theirs]
+        self._enter(theirs, score(self._table, self._driver, self._request, self._parts, self.rows[theirs]))
 
-    def _look_again_at_cell(self, position: int) -> None:
-        """Add what the cell-wide weights of one row have changed by to all rows of its cell."""
-        cell = int(self._cells[position])
-        if cell not in self._of_cell:
-            self._of_cell[cell] = np.flatnonzero(self._cells == cell)
-        theirs = self._of_cell[cell]
-        if any(part.multiplier is None for part in self._cell_wide):  # multipliers of aggregates differ by host
-            change = self._weights_by_cell(self.rows[theirs]) - self._by_cell[theirs]
-        else:
-            change = self._weights_by_cell(self.rows[position : position + 1]) - self._by_cell[position]
-        self._by_cell[theirs] += change
-        self._now[theirs] += change
-
-    def _weights_by_cell(self, rows: Ints) -> Floats:
-        """What the cell-wide weighers add to the scores of these rows, as the table is now."""
-        hosts, weights = Hosts(self._table, self._request, rows), np.zeros(rows.size)
-        for part in self._cell_wide:
-            raw = part.weigher.weigh(hosts, self._request)
-            if raw is not None:
-                weights = part.added(weights, hosts, raw)
-        return weights
+    def _enter(self, positions: int | Ints, scores: float | Floats) -> None:
+        """These are the scores now, without what cell-wide weighers add."""
+        self._now[positions] = scores
 
     def _drawn(self) -> int | None:
         open_rows = np.flatnonzero(self._now > -np.inf)
@@ -280,6 +247,73 @@ class _Front:
         # by score and inventory, not by row: another scheduler that knows the same has its rows in another order
         order = np.lexsort((self._table.inventory[self.rows[open_rows]], -self._now[open_rows]))
         return int(open_rows[order[self._request.draw(subset)]])
+
+
+class _FrontOfCells(_Front):
+    """The same with cell-wide weighers: an instance changes all scores of its cell alike.
+
+    The order then holds within each cell, so that many rows of each cell are kept, side by side. The best score of each cell is
+    known, so that an instance costs a look at its cell and one at these.
+    """
+
+    def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
+        super().__init__(table, driver, request, found, count)
+        cells = table.cell[self.rows]
+        order = np.argsort(cells.astype(np.min_scalar_type(len(table.cells))), kind="stable")  # of narrow numbers it is faster
+        self.rows, self._now, cells = self.rows[order], self._now[order], cells[order]
+        self._starts: Ints = np.flatnonzero(np.diff(cells, prepend=-2))
+        self._ends = np.append(self._starts[1:], cells.size)
+        self._cell_wide = tuple(part for part in found.parts if part.weigher.cell_wide)
+        self._differs_by_host = any(part.multiplier is None for part in self._cell_wide)  # multipliers of aggregates do
+        self._by_cell = self._weights_by_cell(self.rows)
+        self._steps = [self._now - self._by_cell]
+        self._tops = self._best_of_each()
+
+    def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
+        rows = found.rows
+        cells = np.flatnonzero(np.bincount(self._table.cell[rows])).tolist()
+        if len(cells) * enough >= rows.size:
+            return rows, found.scores.copy()
+        rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
+        order = np.argsort(rows)
+        return rows[order], scores[order]
+
+    def _best_of_each(self) -> Floats:
+        return np.maximum.reduceat(self._now, self._starts) if self.rows.size else self._now
+
+    def _first(self) -> int:
+        best: int | None = None
+        for cell in np.flatnonzero(self._tops == self._tops.max()).tolist():
+            start = self._starts.item(cell)
+            position = start + int(self._now[start : self._ends.item(cell)].argmax())
+            if best is None or self.rows[position] < self.rows[best]:  # of equals the first in the table
+                best = position
+        return best or 0
+
+    def _enter(self, positions: int | Ints, scores: float | Floats) -> None:
+        super()._enter(positions, scores + self._by_cell[positions])
+
+    def advance(self, position: int) -> None:
+        super().advance(position)
+        cell = int(self._starts.searchsorted(position, "right")) - 1
+        theirs = slice(self._starts.item(cell), self._ends.item(cell))
+        some = theirs if self._differs_by_host else slice(position, position + 1)
+        change = self._weights_by_cell(self.rows[some]) - self._by_cell[some]
+        self._by_cell[theirs] += change
+        self._now[theirs] += change
+        if self._by_host:
+            self._tops = self._best_of_each()
+        else:
+            self._tops[cell] = self._now[theirs].max()
+
+    def _weights_by_cell(self, rows: Ints) -> Floats:
+        """What the cell-wide weighers add to the scores of these rows, as the table is now."""
+        hosts, weights = Hosts(self._table, self._request, rows), np.zeros(rows.size)
+        for part in self._cell_wide:
+            raw = part.weigher.weigh(hosts, self._request)
+            if raw is not None:
+                weights = part.added(weights, hosts, raw)
+        return weights
 
 
 def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -281,9 +282,10 @@ class FleetSurvey(Survey):
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._head
-        rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
-        if least == -np.inf or (rows.size == count and scores[-1] >= least):
-            return rows, scores
+        if least == -np.inf or self._cells_of_head.get(cell, 0) >= count:
+            rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
+            if least == -np.inf or scores[-1] >= least:
+                return rows, scores
         theirs = self._hosts.of_cell(cell)
         left = None if self._left is None else self._left[theirs]
         positions = theirs[leading(self._scores[theirs], left, count, TIE_NOISE).positions]
@@ -304,6 +306,11 @@ class FleetSurvey(Survey):
         if self._leaders is None:
             self._leaders = self._ahead(self._selected)
         return self._leaders
+
+    @cached_property
+    def _cells_of_head(self) -> dict[int, int]:
+        """How many rows of the head each cell has."""
+        return Counter(self._hosts.table.cell[self._head[0]].tolist())
 
     def _ahead(self, count: int) -> tuple[Ints, Floats, float]:
         positions, least = leading(self._scores, self._left, count, TIE_NOISE)
