@@ -39,6 +39,9 @@ FIRST_READ_TIMEOUT_S = 10.0
 """Maximum seconds that a start waits until every cell that answers has been read once."""
 
 
+VIEW_KEPT_S = 0.05
+"""Seconds for which decisions share a view of how far the cells have been read."""
+
 LOADS_LIMIT = 4
 """Cells whose nodes are read at the same time. All of many cells at once would take much memory, and none would be ready early."""
 
@@ -121,6 +124,8 @@ class Freshness:
         self._usable_flavors = UsableFlavors(flavors=(), access={})
         self._following = threading.Lock()
         self._watches: dict[str, tuple[CellWatch, Periodic]] = {}
+        self._by_name: dict[str, CellWatch] = {}  # made anew when a cell comes or goes
+        self._view: tuple[float, FleetView] | None = None
         self._loads = threading.Semaphore(LOADS_LIMIT)
         self._first_read = ExitStack()
         self._ledger_read = False
@@ -173,11 +178,16 @@ class Freshness:
         return any(watch.is_reading for watch, _ in list(self._watches.values()))
 
     def view(self) -> FleetView:
-        """How far the cells have been read."""
+        """How far the cells have been read, at most ``VIEW_KEPT_S`` ago: every claim asks, and there may be a thousand cells."""
+        now, kept = time.monotonic(), self._view
+        if kept is not None and now - kept[0] < VIEW_KEPT_S:
+            return kept[1]
         watches = [watch for watch, _ in list(self._watches.values())]
         reading = {watch.cell.name for watch in watches if watch.is_reading}
         read_at = math.inf if reading else max((watch.first_read_at or -math.inf for watch in watches), default=-math.inf)
-        return FleetView(self.ages(), reading, read_at)
+        view = FleetView(self.ages(), reading, read_at)
+        self._view = now, view
+        return view
 
     def _view_ages(self) -> metrics.Values:
         return [((cell,), float("inf") if age is None else age) for cell, age in self.ages().items()]
@@ -204,9 +214,9 @@ class Freshness:
     def hurry(self, cells: Collection[str] | None = None) -> None:
         """Read these cells soon, by name: hosts there were chosen. None: read all."""
         self._pace.hurry()
-        for watch, _ in list(self._watches.values()):
-            if cells is None or watch.cell.name in cells:
-                watch.pace.hurry()
+        watches = self._by_name
+        for name in watches if cells is None else watches.keys() & cells:
+            watches[name].pace.hurry()
 
     def topology(self, *, look: bool) -> Mapping[str, int]:
         """The epochs of the topology in the table, for a decision. ``look``: first read a newer one, if there is any."""
@@ -280,6 +290,9 @@ class Freshness:
             if uuid not in self._watches:
                 watch = CellWatch(cell, self._table, self._settings, self._loads)
                 self._watches[uuid] = (watch, Periodic(f"scheduler-{cell.name}", watch.pace, watch.look).start())
+        by_name = {watch.cell.name: watch for watch, _ in self._watches.values()}
+        if by_name != self._by_name:
+            self._by_name, self._view = by_name, None
 
     def _forget(self, cell_uuid: str) -> None:
         with self._table.lock:
