@@ -15,6 +15,8 @@ CHANGES_KEPT = 65536
 GUEST_REMOVAL_WAIT_S = 10.0
 """Seconds after a host's claims have fallen in which its agent may still count guests that are gone. A surplus in its count is used
 only when the agent has reported again, or later."""
+SETTLE_ALL_INTERVAL_S = 60.0
+"""Seconds after which all quiet rows are compared again; otherwise only those that have become quiet since the last time."""
 SETTLE_AFTER_S = 30.0
 """Seconds without a change of a host's claims after which they are compared with the agent's count again."""
 
@@ -157,6 +159,7 @@ class Columns:
         self.size = 0
         self._changed = _Ring(CHANGES_KEPT)
         self._ahead: set[int] = set()
+        self._settled_until, self._settle_all_at = -np.inf, -np.inf
         self._inverses: dict[str, Floats] = {}
         self._room = room
         for name, (kind, unknown) in _COLUMNS.items():
@@ -225,9 +228,17 @@ class Columns:
         """Compare agents' counts with the claims again where these have been quiet.
 
         Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
-        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns the quiet rows.
+        difference is taken as it is when a report comes, and taken anew once nothing has moved for a while. Returns the rows that
+        were compared.
         """
-        quiet: Ints = np.flatnonzero(self.changed_at[: self.size] < now - SETTLE_AFTER_S)
+        changed_at, until = self.changed_at[: self.size], now - SETTLE_AFTER_S
+        is_quiet = changed_at < until
+        if now < self._settle_all_at:
+            is_quiet &= changed_at >= self._settled_until
+        else:
+            self._settle_all_at = now + SETTLE_ALL_INTERVAL_S
+        self._settled_until = until
+        quiet: Ints = np.flatnonzero(is_quiet)
         if self._ahead:
             quiet = np.setdiff1d(quiet, sorted(self._ahead))
         moved = np.zeros(quiet.size, np.bool_)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.cell import CellState
-from scheduler.table.columns import GUEST_REMOVAL_WAIT_S, SETTLE_AFTER_S
+from scheduler.table.columns import GUEST_REMOVAL_WAIT_S, SETTLE_AFTER_S, SETTLE_ALL_INTERVAL_S
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
@@ -94,6 +94,20 @@ def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_ar
     assert table.free_memory_mb[row] == 200
     table.settle(100.0 + SETTLE_AFTER_S + 1)
     assert table.free_memory_mb[row] == 600
+
+
+def test_only_hosts_that_have_become_quiet_are_compared_and_all_of_them_once_in_a_while() -> None:
+    nodes = [fleet.node(name, memory_mb=1000, memory_mb_used=400) for name in ("h", "i")]
+    table = fleet.table(nodes)
+    first, second = row_of(table, "h"), row_of(table, "i")
+    for number, (node, moved_at) in enumerate(zip(nodes, (100.0, 110.0), strict=True), start=1):
+        table.set_inventory(fleet.inventory(number, node, ONE, 2, used_memory_mb=400), now=moved_at)
+    quiet = 101.0 + SETTLE_AFTER_S
+    assert table.settle(quiet).tolist() == [first]
+    assert table.settle(quiet + 1.0).tolist() == []
+    assert table.settle(quiet + 10.0).tolist() == [second]
+    assert [table.free_memory_mb[row] for row in (first, second)] == [600, 600]
+    assert table.settle(quiet + SETTLE_ALL_INTERVAL_S).tolist() == [first, second]
 
 
 def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once() -> None:
