@@ -8,7 +8,7 @@ on the server that tests use, filled beforehand, and are dropped at the end. Eac
 service as ``superconductor-scheduler`` does, with a bus inside it, and asks for one server. Time counts from the start of that
 process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``) once
 it has decided and has read all cells. ``--claims N`` then makes so many durable claims by ``--threads`` threads (8), and an eighth
-as many by one thread.
+as many by one thread. No agent reports meanwhile: what their signs of life cost, ``bench/cliffs.py`` measures.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
     now = time.time()
     rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump(n), "updated_at": now} for n in nodes]
     _ledger.insert(tx, compute_nodes, rows)
-    agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT_BINARY, "last_seen": now + 3600} for n in nodes]
+    agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT_BINARY, "last_seen": now} for n in nodes]
     _ledger.insert(tx, services, agents)
 
 
