@@ -117,8 +117,8 @@ class Alternates:
         cells = np.repeat(np.arange(len(candidates)), [rows.size for rows, _ in candidates.values()])
         order = np.lexsort((-scores, cells))
         order = order[scores[order] > -np.inf]
-        rows, scores, ends = rows[order], scores[order], cells[order].searchsorted(np.arange(1, len(candidates)))
-        return dict(zip(candidates, zip(np.split(rows, ends), np.split(scores, ends), strict=True), strict=True))
+        rows, scores, ends = rows[order], scores[order], cells[order].searchsorted(np.arange(len(candidates) + 1)).tolist()
+        return {cell: (rows[start:end], scores[start:end]) for cell, start, end in zip(candidates, ends, ends[1:], strict=False)}
 
     def _changed(self) -> Container[int]:
         """The rows of which the scores may have changed since the survey."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -282,7 +281,7 @@ class FleetSurvey(Survey):
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._head
-        if least == -np.inf or self._cells_of_head.get(cell, 0) >= count:
+        if least == -np.inf or tally(self._cells_of_head == cell) >= count:
             rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
             if least == -np.inf or scores[-1] >= least:
                 return rows, scores
@@ -308,9 +307,10 @@ class FleetSurvey(Survey):
         return self._leaders
 
     @cached_property
-    def _cells_of_head(self) -> dict[int, int]:
-        """How many rows of the head each cell has."""
-        return Counter(self._hosts.table.cell[self._head[0]].tolist())
+    def _cells_of_head(self) -> Ints:
+        """The cell of each row of the head."""
+        cells: Ints = self._hosts.table.cell[self._head[0]]
+        return cells
 
     def _ahead(self, count: int) -> tuple[Ints, Floats, float]:
         positions, least = leading(self._scores, self._left, count, TIE_NOISE)
