@@ -179,7 +179,7 @@ def _port(rows: list[sa.Row[Any]]) -> ProjectPort:
 
 
 def _tags(row: sa.Row[Any]) -> tuple[str, ...]:
-    """None if the row cannot be read: the port is there without them."""
+    """Empty if they cannot be read: the port is there without them."""
     try:
         return stored.load(row.tags, tuple[str, ...])
     except stored.UNREADABLE as error:
