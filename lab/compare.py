@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -249,9 +250,7 @@ class _Processes:
             told: Told = stored.load(connection.recv_bytes(), Told)  # type: ignore[arg-type]  # a union is no type
         except EOFError:
             process.join()
-            raise errors.SuperconductorError(
-                f"A replay ended with status {process.exitcode} before its end; with --output, the same command goes on"
-            ) from None
+            raise errors.SuperconductorError(_ended_early(process.exitcode)) from None
         if isinstance(told, Failed):
             raise errors.Invalid(told.text)
         if isinstance(told, Progressed):
@@ -262,6 +261,16 @@ class _Processes:
         del self._running[connection]
         connection.close()
         process.join()
+
+
+def _ended_early(status: int | None) -> str:
+    """What to say of a replay's process that told no result."""
+    if status == -signal.SIGKILL:
+        return (
+            "A replay was killed (status -9), probably by the kernel for want of memory. Use fewer --processes, or replay a sample "
+            "of the trace's projects; with --output, the same command goes on"
+        )
+    return f"A replay ended with status {status} before its end; with --output, the same command goes on"
 
 
 def work(text: str, connection: Connection) -> None:

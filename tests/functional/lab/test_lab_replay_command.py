@@ -122,6 +122,20 @@ def test_a_killed_replay_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path, 
     assert (killed / "results.json").read_text() != (whole / "results.json").read_text()
 
 
+def test_a_replay_that_the_kernel_killed_says_what_to_do(tmp_path: Path) -> None:
+    trace, fleet = made_trace(tmp_path / "trace.csv", 2 * CHECKPOINT_SERVERS), made_fleet(tmp_path / "fleet.csv", 6)
+    words = ["lab", "replay", str(trace), "--fleet", str(fleet), "--output", str(tmp_path / "results")]
+    with subprocess.Popen([sys.executable, "-m", "cli", *words], stderr=subprocess.PIPE, text=True) as process:
+        while not (replays := [child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline())]):
+            assert process.poll() is None
+            time.sleep(0.01)
+        replays[0].kill()
+        _, told = process.communicate()
+    assert process.returncode == 1
+    assert "killed (status -9), probably by the kernel for want of memory. Use fewer --processes" in told
+    assert not (tmp_path / "results" / "results.json").exists()
+
+
 def test_a_folder_holds_one_replay(tmp_path: Path, shell: Shell) -> None:
     trace, fleet = made_trace(tmp_path / "trace.csv", 20), made_fleet(tmp_path / "fleet.csv", 3)
     line = f"lab replay {trace} --fleet {fleet} --output {tmp_path / 'results'}"
