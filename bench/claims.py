@@ -6,10 +6,10 @@
     python bench/claims.py race        120 requests for 100 places on 20 hosts, 2 processes of 4 threads, ten times
     python bench/claims.py --smoke     all of them, small, on SQLite; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8), ``--packs``
-(LeftoverWeigher from 55 % on). The database is a new one on the server that tests use, with its usual durability (``fsync`` at each
-commit), and is dropped at the end. Requests are leased beforehand; cells are not asked. On a machine that others use too, CPU time
-per claim says more than claims per second.
+``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8), ``--spreads``
+(without the packing of the defaults). The database is a new one on the server that tests use, with its usual durability (``fsync``
+at each commit), and is dropped at the end. Requests are leased beforehand; cells are not asked. On a machine that others use too,
+CPU time per claim says more than claims per second.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from db.sql.counting import StatementCounter
 from objects import errors
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
 
 SETTINGS = SchedulerSettings(warm_up=0.0, service_down_time=1e6)
 """No agent reports here."""
-PACKING = msgspec.structs.replace(SETTINGS, enabled_weighers=(*DEFAULT_WEIGHERS, "LeftoverWeigher"), leftover_from=0.55)
+SPREADING = msgspec.structs.replace(SETTINGS, enabled_weighers=SPREADING_WEIGHERS)
 THREADS = 8
 TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")
 HELD_CLAIMS = 32
@@ -62,11 +62,11 @@ class Size(NamedTuple):
     processes: int
     runs: int
     threads: int = THREADS
-    packs: bool = False
+    spreads: bool = False
 
     @property
     def settings(self) -> SchedulerSettings:
-        return PACKING if self.packs else SETTINGS
+        return SPREADING if self.spreads else SETTINGS
 
 
 FULL = Size("mariadb", 10_000, 0, 1_000, 4, 10)
@@ -328,10 +328,10 @@ def main() -> None:
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--claims", type=int)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--packs", action="store_true", help="with LeftoverWeigher and leftover_from = 0.55")
+    parser.add_argument("--spreads", action="store_true", help="without the packing of the defaults")
     told = parser.parse_args()
     size = SMOKE if told.smoke else FULL
-    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads", "packs") if getattr(told, name)}
+    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads", "spreads") if getattr(told, name)}
     for name in told.what or MEASUREMENTS:
         MEASUREMENTS[name](size._replace(**given))
 

@@ -1,9 +1,9 @@
 """What a replay costs, and what LeftoverWeigher adds to a decision.
 
 ``python bench/lab.py`` makes a trace of 52,000 servers and replays it on as many hosts as are nearly full at its peak: with the
-defaults, with LeftoverWeigher when 55 % of the fleet is used, and with it from the first server on. ``--trace FILE --fleet FILE``
-replays those instead. Then it decides for fleets of 1,000 and 10,000 hosts as ``bench/_fleet.py`` makes them, by turns with each
-of the three. ``--smoke`` takes a moment.
+weighers that spread, with the defaults, which pack when 55 % of the fleet is used, and packed from the first server
+on. ``--trace FILE --fleet FILE`` replays those instead. Then it decides for fleets of 1,000 and 10,000 hosts as
+``bench/_fleet.py`` makes them, by turns with each of the three. ``--smoke`` takes a moment.
 
 Seconds and microseconds are the processor's, of one process.
 """
@@ -27,16 +27,15 @@ from lab.fleet import read_fleet
 from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support.traces import made_fleet, made_trace
 
 SERVERS, HOSTS = 52_000, 270
 """Of the trace that is made."""
-PACKING = (*DEFAULT_WEIGHERS, "LeftoverWeigher")
 KINDS: dict[str, dict[str, Any]] = {
+    "spread": {"enabled_weighers": SPREADING_WEIGHERS},
     "the defaults": {},
-    "packed from 55 % on": {"enabled_weighers": PACKING, "leftover_from": 0.55},
-    "always packed": {"enabled_weighers": PACKING},
+    "always packed": {"leftover_from": 0.0},
 }
 
 

@@ -16,7 +16,7 @@ DEFAULT_FILTERS = (
     "ServerGroupAntiAffinityFilter",
     "ServerGroupAffinityFilter",
 )
-DEFAULT_WEIGHERS = (
+SPREADING_WEIGHERS = (
     "RAMWeigher",
     "CPUWeigher",
     "DiskWeigher",
@@ -26,6 +26,8 @@ DEFAULT_WEIGHERS = (
     "ServerGroupSoftAntiAffinityWeigher",
     "CrossCellWeigher",
 )
+"""The weighers that Nova enables too, of those that are here."""
+DEFAULT_WEIGHERS = (*SPREADING_WEIGHERS, "LeftoverWeigher")
 
 LEFTOVER_OPTIONS = ("leftover_shape", "leftover_from")
 """What LeftoverWeigher reads beside its multiplier."""
@@ -48,7 +50,7 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     balance_weight_multiplier: float = 1.0
     leftover_weight_multiplier: float = 1000.0
     leftover_shape: float = 1.15
-    leftover_from: float = 0.0
+    leftover_from: float = 0.55
     affinity_room_weight_multiplier: float = 10000.0
     cell_capacity_weight_multiplier: float = 1.0
     cell_spread_weight_multiplier: float = 1.0

@@ -19,7 +19,7 @@ from objects.basis import Basis, KeptHost
 from objects.decision import Candidate
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey, WeigherScale
-from scheduler.settings import SchedulerSettings
+from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.aggregation import RATIOS
 from scheduler.table.host_table import HostTable
 from scheduler.table.hosts import Hosts
@@ -66,7 +66,7 @@ FREE_SETTINGS = frozenset(
 """Settings that no choice among hosts that are up depends on."""
 _DEFAULTS_FIRST = "*"
 """Stands for all of UNSAID_SETTINGS at the beginning of a list."""
-UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings())
+UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings(enabled_weighers=SPREADING_WEIGHERS, leftover_from=0.0))
 """The settings that a record leaves out. Who changes a default enters the old one here, so that old records keep their meaning."""
 
 

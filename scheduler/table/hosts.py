@@ -17,7 +17,7 @@ from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
 from scheduler.table.columns import LEAST_CAPACITY
 from scheduler.table.host_table import HostTable
-from scheduler.table.numa import NodePart, most, takes
+from scheduler.table.numa import NodePart, even_room, most, takes
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -117,6 +117,17 @@ class Hosts:
         """
         found = self.table.node_rooms(self._index)
         return None if found is None else most(found, part)
+
+    def even_room(self, what: str) -> Floats | None:
+        """Free vcpus or memory_mb if every NUMA node of a host had as much as its fullest one: what servers of all nodes can use.
+
+        inf where nodes are not counted; None if no host's are. Instances of ``more`` are taken off as they are off the host.
+        """
+        found = self.table.node_rooms(self._index)
+        if found is None:
+            return None
+        even = even_room([getattr(each, what) for each in found.each()])
+        return even if self._plain else even - self.more * getattr(self.request, what)
 
     def offered(self, name: str) -> Mask:
         """Which of them have any of a custom resource class, and may be chosen at all."""

@@ -106,6 +106,20 @@ def most(found: NodeRooms, part: NodePart) -> Floats:
     return np.divide(first, part.nodes, out=first) if part.nodes > 1 else first
 
 
+def even_room(found: Sequence[Floats]) -> Floats:
+    """What is free of one resource if each node of a host had as much as its fullest one; inf where nodes are not counted.
+
+    ``found``: what is free on the nodes of each number, as in ``NodeRoom``.
+    """
+    least, count = np.full(found[0].size, np.inf), np.zeros(found[0].size)
+    for room in found:
+        there = room > -np.inf
+        np.minimum(least, room, out=least, where=there)
+        count += there
+    least *= count
+    return least
+
+
 def choose(classes: Classes, row: int, part: NodePart) -> tuple[int, ...] | None:
     """The nodes for a server on the host in this row; empty if the host's nodes are not counted, None if it does not fit.
 

@@ -70,12 +70,15 @@ class LeftoverWeigher(Weigher):
 
     Shares are of what can be used: see ``usable_part``. Otherwise hosts with overcommitted vCPUs always seem to keep too many.
 
+    A host with NUMA nodes counts as if each had as much free as the fullest, and 0 at least. So servers of one node go where a node
+    is full already, and room on all nodes of a host is kept for servers that need it.
+
     Does not apply while the fleet is emptier than ``leftover_from``: the other weighers spread the servers then. If that is above
     0, it never applies to members of groups with UNPACKED_POLICIES.
     """
 
     option = "leftover_weight_multiplier"
-    reads = ("amounts", "unpacked_policy")
+    reads = ("amounts", "unpacked_policy", "extra_specs", "image")
 
     def __init__(self, settings: SchedulerSettings) -> None:
         super().__init__(settings)
@@ -108,8 +111,8 @@ class LeftoverWeigher(Weigher):
             return None
         terms = self.terms(hosts.table, request) or (1.0, 1.0)
         # in place: a pass of its own for each operation, over the arrays of two resources
-        vcpus = self._free_share(hosts, "vcpus", request.vcpus, terms[0])
-        memory = self._free_share(hosts, "memory_mb", request.memory_mb, terms[1])
+        vcpus = self._free_share(hosts, "vcpus", request, terms[0])
+        memory = self._free_share(hosts, "memory_mb", request, terms[1])
         apart = memory * self.settings.leftover_shape
         apart -= vcpus
         np.abs(apart, out=apart)
@@ -119,9 +122,17 @@ class LeftoverWeigher(Weigher):
         return vcpus
 
     @staticmethod
-    def _free_share(hosts: Hosts, what: str, amount: int, usable: float) -> Floats:
+    def _free_share(hosts: Hosts, what: str, request: Request, usable: float) -> Floats:
         """What is free with the server placed, of the usable part of each host."""
-        share = hosts.room(what) - amount
+        room, even = hosts.room(what), hosts.even_room(what)
+        amount: int = getattr(request, what)
+        share: Floats
+        if even is None:
+            share = room - amount
+        else:
+            share = np.minimum(room, even, out=even)
+            share -= amount
+            np.maximum(share, 0.0, out=share)
         share *= hosts.inverse_capacity(what)
         if usable < 1.0:
             share -= 1.0 - usable

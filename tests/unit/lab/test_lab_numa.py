@@ -12,12 +12,12 @@ from lab.figures import PolicyOutcome
 from lab.fleet import FleetHost, read_fleet
 from lab.replay import Checkpoint, Running, TraceReplay
 from lab.trace import Arrival, open_trace
-from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
+from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support.lab_check import violations
 from tests.support.traces import HEADER, write_lines
 
 HUAWEI = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
-ROOM = (*DEFAULT_WEIGHERS, "LeftoverWeigher", "AffinityRoomWeigher")
+ROOM = (*SPREADING_WEIGHERS, "LeftoverWeigher", "AffinityRoomWeigher")
 
 
 def huawei(folder: Path, seed: int) -> tuple[Path, Path, Path]:
@@ -47,7 +47,7 @@ def replayed(
     return outcome, hosts, made.checkpoint().running, {each.name: each for each in open_trace(trace).arrivals()}
 
 
-@pytest.mark.parametrize("weighers", [DEFAULT_WEIGHERS, ROOM])
+@pytest.mark.parametrize("weighers", [SPREADING_WEIGHERS, ROOM])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nodes_racks_and_groups_are_honoured_at_once(tmp_path: Path, weighers: tuple[str, ...], seed: int) -> None:
     outcome, hosts, running, asked = replayed(*huawei(tmp_path, seed), weighers)
@@ -58,7 +58,7 @@ def test_nodes_racks_and_groups_are_honoured_at_once(tmp_path: Path, weighers: t
 
 def test_the_check_finds_what_is_placed_without_nodes(tmp_path: Path) -> None:
     trace, fleet, racks = huawei(tmp_path, 1)
-    _, _, running, asked = replayed(trace, fleet, racks, DEFAULT_WEIGHERS, ("numa",))
+    _, _, running, asked = replayed(trace, fleet, racks, SPREADING_WEIGHERS, ("numa",))
     assert any("nodes and is on ()" in each for each in violations(read_fleet(fleet, (), racks), running, asked))
 
 
@@ -69,7 +69,7 @@ def test_what_ends_gives_its_nodes_back(tmp_path: Path) -> None:
         ["a,0,4,8,8,2", "b,1,,4,4,", "c,5,8,4,4,", "d,6,,4,4,", "e,7,,2,2,", "f,9,,2,2,2"],
     )
     fleet = write_lines(tmp_path / "fleet.csv", "vcpus,memory_mb,numa_nodes", ["8,8,2"])
-    outcome, hosts, running, asked = replayed(trace, fleet, None, DEFAULT_WEIGHERS)
+    outcome, hosts, running, asked = replayed(trace, fleet, None, SPREADING_WEIGHERS)
     assert [each.name for each in running] == ["d"]
     assert list(violations(hosts, running, asked)) == []
     assert {each.filter: each.servers for each in outcome.reasons} == {"RamFilter": 2, "NUMATopologyFilter": 1}

@@ -23,7 +23,7 @@ from scheduler.plan.alternates import Alternates
 from scheduler.plan.kept_hosts import kept_settings, settings_of
 from scheduler.plan.replay import replay
 from scheduler.plan.stripes import with_stripe
-from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
+from scheduler.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
 from tests.support import fleet
@@ -126,7 +126,7 @@ def test_another_seed_is_another_choice() -> None:
 # -- from the record alone -----------------------------------------------------------------------------------------------------
 
 CELL_UUIDS = {"cell1": fleet.CELLS[0], "cell2": fleet.CELLS[1]}
-WEIGHERS = ("BalanceWeigher", "LeftoverWeigher", "IoOpsWeigher", "CellSpreadWeigher", "CellCapacityWeigher")
+WEIGHERS = ("BalanceWeigher", "LeftoverWeigher", "AffinityRoomWeigher", "IoOpsWeigher", "CellSpreadWeigher", "CellCapacityWeigher")
 CONFIGURATIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "driver": st.sampled_from(["filter", "filter", "filter", "chance"]),
@@ -137,7 +137,7 @@ CONFIGURATIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "num_instances_weight_multiplier": st.sampled_from([0.0, 1.0, -0.3]),
         "max_instances_per_host": st.sampled_from([50, 5]),
         "leftover_from": st.sampled_from([0.0, 0.3, 0.55]),
-        "enabled_weighers": st.sets(st.sampled_from(WEIGHERS)).map(lambda more: (*DEFAULT_WEIGHERS, *sorted(more))),
+        "enabled_weighers": st.sets(st.sampled_from(WEIGHERS)).map(lambda more: (*SPREADING_WEIGHERS, *sorted(more))),
         "enabled_filters": st.just((*DEFAULT_FILTERS, "NumInstancesFilter", "IoOpsFilter")),
     }
 )
@@ -160,7 +160,7 @@ ASKED = st.fixed_dictionaries(
     }
 )
 
-PACKING: dict[str, Any] = {"enabled_weighers": (*DEFAULT_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.5}
+PACKING: dict[str, Any] = {"enabled_weighers": (*SPREADING_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.5}
 PLAIN: dict[str, Any] = {
     "vcpus": 1,
     "policy": None,
@@ -322,12 +322,13 @@ def test_what_a_packing_scheduler_chose_of_its_stripe_is_replayed() -> None:
     assert [each.parts["Stripe"] for each in decision.candidates] == [1000.0, 1000.0, 0.0]
 
 
-def test_a_record_has_the_settings_that_are_not_the_defaults() -> None:
-    assert kept_settings(SchedulerSettings()) == {}
-    assert settings_of({}) == SchedulerSettings()
-    packing = SchedulerSettings(enabled_weighers=(*DEFAULT_WEIGHERS, "LeftoverWeigher"), leftover_from=0.55)
-    assert kept_settings(packing) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
-    assert settings_of(stored.load(stored.dump(kept_settings(packing)), dict[str, Any])) == packing
+def test_a_record_has_the_settings_that_are_not_those_of_the_first_records() -> None:
+    spreading = SchedulerSettings(enabled_weighers=SPREADING_WEIGHERS, leftover_from=0.0)
+    assert kept_settings(spreading) == {}
+    assert settings_of({}) == spreading
+    default = SchedulerSettings()
+    assert kept_settings(default) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
+    assert settings_of(stored.load(stored.dump(kept_settings(default)), dict[str, Any])) == default
 
 
 def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:

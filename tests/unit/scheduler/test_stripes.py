@@ -6,7 +6,7 @@ from objects.group import GroupPolicy
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.stripes import ACTIVE_S, Stripes
-from scheduler.settings import DEFAULT_WEIGHERS
+from scheduler.settings import SPREADING_WEIGHERS
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 
@@ -67,7 +67,7 @@ def test_the_preference_is_among_the_parts_of_a_score() -> None:
     assert sorted(parts["Stripe"]) == [0.0, 1.0]
 
 
-PACKING = {"enabled_weighers": (*DEFAULT_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.55}
+PACKING = {"enabled_weighers": (*SPREADING_WEIGHERS, "LeftoverWeigher"), "leftover_from": 0.55}
 
 
 def half_used(table: HostTable) -> None:

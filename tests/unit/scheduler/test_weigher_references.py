@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objects import numa
 from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Slot
@@ -101,10 +103,60 @@ def test_the_shape_of_the_room_that_is_left(
         assert expected is None or found == pytest.approx(expected)
 
 
+NODES = st.lists(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=3), min_size=1, max_size=8)
+"""Of each host the vCPUs of its NUMA nodes, with as many GiB, and how many of both are claimed."""
+
+
+@given(NODES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
+@examples(100)
+def test_a_host_counts_as_if_all_its_nodes_had_as_much_as_the_fullest(
+    hosts: list[list[tuple[int, int]]], vcpus: int, nodes: int, more: int
+) -> None:
+    def reference(host: list[tuple[int, int]]) -> float:
+        cap = sum(has for has, _ in host) or 2
+        free = min(has - min(claimed, has) for has, claimed in host) * len(host) if host else 2
+        share = (free - vcpus * (1 + more)) / cap
+        return max(share, 0.0) if any(hosts) else share
+
+    made = [
+        fleet.node(f"h{n}", vcpus=sum(has for has, _ in host) or 2, memory_mb=(sum(has for has, _ in host) or 2) * 1024)
+        for n, host in enumerate(hosts)
+    ]
+    table = fleet.table(made)
+    for n, (node, host) in enumerate(zip(made, hosts, strict=True)):
+        used = [min(claimed, has) for has, claimed in host]
+        caps, tied = (
+            {
+                name: amount
+                for number, each in enumerate(amounts)
+                for name, amount in zip(numa.class_names(number), (each, each * 1024), strict=True)
+            }
+            for amounts in ([has for has, _ in host], used)
+        )
+        row = fleet.inventory(n + 1, node, fleet.CELLS[n % 2], 2, used_vcpus=sum(used), used_memory_mb=sum(used) * 1024)
+        table.set_inventory(msgspec.structs.replace(row, cap_resources=caps, used_resources=tied), now=0.0)
+    size = msgspec.structs.replace(fleet.flavor(vcpus, vcpus * 1024, 0), extra_specs={"hw:numa_nodes": str(nodes)})
+    request = fleet.request(fleet.spec(size), table)
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0, leftover_from=0.0))
+    request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))
+    raw = weigher.weigh(Hosts(table, request, None, more), request)
+    assert raw is not None
+    for found, host in zip(raw.tolist(), hosts, strict=True):
+        assert found == pytest.approx(-2.0 * TIGHTNESS * reference(host))
+
+
 def applies(weigher: LeftoverWeigher, table: HostTable, policy: GroupPolicy | None = None) -> bool:
     asked = fleet.spec(fleet.flavor(1, 1024, 0), group=fleet.group(policy) if policy else None)
     request = fleet.request(asked, table)
     return weigher.weigh(Hosts(table, request), request) is not None
+
+
+@pytest.mark.parametrize(("claimed", "chosen"), [((2, 4), 0), ((4, 6), 1)])
+def test_the_defaults_spread_while_there_is_room_and_pack_when_there_is_not(claimed: tuple[int, int], chosen: int) -> None:
+    table = fleet_of([(8, 8, 8, each) for each in claimed])
+    request, driver = fleet.request(fleet.spec(fleet.flavor(1, 1024, 1)), table), fleet.driver()
+    with table.tentative():
+        assert engine.choose(table, driver, request, engine.survey(table, driver, request), 1) == [chosen]
 
 
 def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
@@ -156,7 +208,7 @@ def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatc
 def test_the_shape_is_of_capacities_as_they_are_now(*, at_once: bool) -> None:
     """The table keeps what it divides by. Hosts are resized and added after it was first asked for."""
     table = fleet_of([(8, 8, 8, 2), (8, 8, 8, 3)])
-    weigher = LeftoverWeigher(SchedulerSettings())
+    weigher = LeftoverWeigher(SchedulerSettings(leftover_from=0.0))
     assert applies(weigher, table)
     sizes = [(16, 4), (8, 8), *[(4, 16)] * 100]  # a quarter is used
     nodes = [fleet.node(f"h{n}", vcpus=vcpus, memory_mb=gib * 1024) for n, (vcpus, gib) in enumerate(sizes)]
