@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from api import policies
 from api.boot_secrets import BootSecretsPolicy
@@ -49,6 +52,37 @@ The cell's answer comes with the next read of its feed.
 """
 
 
+P = ParamSpec("P")
+Accept = Callable[Concatenate["Operations", Call, str, OperationKind, P], Operation]
+
+
+def _awaiting(accept: Accept[P]) -> Accept[P]:
+    """Before it is refused because of an open operation that is soon over, await that one, and accept once more.
+
+    Clients send one change of interfaces after the other, and a rebuild right after an os-resetState.
+    """
+
+    @wraps(accept)
+    def accepting(
+        self: Operations, call: Call, server_id: str, kind: OperationKind, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Operation:
+        try:
+            return accept(self, call, server_id, kind, *args, **kwargs)
+        except errors.Conflict:
+            opened = self.opened(server_id)
+            # if none is open, it may have ended since
+            if opened is not None and not (_is_soon_over(opened, kind) and self.ends(opened)):
+                raise
+        return accept(self, call, server_id, kind, *args, **kwargs)
+
+    return accepting
+
+
+def _is_soon_over(opened: Operation, kind: OperationKind) -> bool:
+    """Whether ``opened`` is worth awaiting before an operation of this kind."""
+    return not opened.unreadable and (opened.kind is OperationKind.FAIL or (kind.connects and opened.kind.connects))
+
+
 class Operations:
     """Each is stored with its uuid before the answer; conductors carry it out. A cell is asked for an evacuation,
     and about a server that seems to be building.
@@ -76,6 +110,7 @@ class Operations:
         self._boot_secrets = boot_secrets
         self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
 
+    @_awaiting
     def accept(
         self,
         call: Call,
@@ -89,35 +124,10 @@ class Operations:
     ) -> Operation:
         """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of a rebuild, sealed.
 
-        ``port``: the interface that is attached. Clients send one change of interfaces after the other, and a rebuild right after
-        an os-resetState: an open operation that is soon over is awaited.
+        ``port``: the interface that is attached.
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
-        try:
-            return self._accept_at_once(call, server_id, kind, args, flavor, decide, secrets, port)
-        except errors.Conflict:
-            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
-            if opened is not None and not (self._is_soon_over(opened, kind) and self._ends(opened)):
-                raise
-        # if none was open, it may have ended since
-        return self._accept_at_once(call, server_id, kind, args, flavor, decide, secrets, port)
-
-    def _is_soon_over(self, opened: Operation, kind: OperationKind) -> bool:
-        """Whether ``opened`` is worth awaiting before an operation of this kind."""
-        return not opened.unreadable and (opened.kind is OperationKind.FAIL or (kind.connects and opened.kind.connects))
-
-    def _accept_at_once(
-        self,
-        call: Call,
-        server_id: str,
-        kind: OperationKind,
-        args: OperationArgs = NOTHING,
-        flavor: Flavor | None = None,
-        decide: Decide | None = None,
-        secrets: BootSecrets | None = None,
-        port: PortRequest | None = None,
-    ) -> Operation:
         if kind in SINCE and self._database.read(finalized.read) < SINCE[kind]:
             raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {finalized.NOT_FINALIZED}")
         server = self._server(call, server_id)
@@ -165,33 +175,31 @@ class Operations:
         Raises what ``accept`` does, and errors.Conflict if the operation is none in place, or does not end in time.
         """
         try:
-            self._accept_at_once(call, server_id, kind)
+            self.accept(call, server_id, kind)
         except errors.Conflict:
-            opened = self._database.read(operations.open_for, [server_id]).get(server_id)
-            if opened is None:  # it may have ended since
-                self._accept_at_once(call, server_id, kind)
-                return
-            if opened.unreadable or opened.state not in (OperationState.TASK, OperationState.STARTING):
+            opened = self.opened(server_id)
+            # FAIL, which only a cell carries out, has been awaited
+            if opened is None or opened.unreadable or opened.kind is OperationKind.FAIL:
                 raise
-            if not self._given_up(call, opened):
+            if opened.state not in (OperationState.TASK, OperationState.STARTING):
+                raise
+            self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
+            self._doorbell.operation(call.context, opened.uuid)
+            if not self.ends(opened):
                 raise
             LOG.info("instance %s: its %s was ended by os-resetState", server_id, opened.kind)
             if kind is OperationKind.FAIL or self._server(call, server_id).task_state is TaskState.FAILED:
-                self._accept_at_once(call, server_id, kind)
+                self.accept(call, server_id, kind)
 
-    def _given_up(self, call: Call, opened: Operation) -> bool:
-        """Whether the operation has ended. One that only a cell carries out, FAIL, ends by itself."""
-        if opened.kind is not OperationKind.FAIL:
-            self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
-        self._doorbell.operation(call.context, opened.uuid)
-        return self._ends(opened)
+    def opened(self, server_id: str) -> Operation | None:
+        """The open operation of the server."""
+        return self._database.read(operations.open_for, [server_id]).get(server_id)
 
-    def _ends(self, opened: Operation) -> bool:
-        """Whether the operation ends in time."""
-        server_id = opened.server_uuid
+    def ends(self, opened: Operation) -> bool:
+        """Whether the operation ends within ``END_WAIT_S``."""
 
         def ended() -> bool:
-            found = self._database.read(operations.open_for, [server_id]).get(server_id)
+            found = self.opened(opened.server_uuid)
             return found is None or found.uuid != opened.uuid
 
         return wait_until(ended, END_WAIT_S, pause=0.05)
@@ -344,7 +352,7 @@ class Operations:
         """The server's open operation, if it is in this state. Raises errors.Conflict for a locked server."""
         server = self._server(call, server_id)
         edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
-        operation = self._database.read(operations.open_for, [server_id]).get(server_id)
+        operation = self.opened(server_id)
         return operation if operation is not None and operation.state is state else None
 
     def _start_again(self, call: Call, operation: Operation) -> bool:

@@ -388,7 +388,7 @@ def test_what_follows_a_reset_waits_for_its_end(front: Front, server: str) -> No
     fail = the_operation(front, server)
 
     def conduct() -> None:
-        time.sleep(0.3)
+        time.sleep(0.3)  # the rebuild waits meanwhile
         write(front, server, task_number=fail.number, task_state="failed")
         front.database.write(operation_steps.finish, [fail.uuid], 1.0)
 
