@@ -128,7 +128,7 @@ def test_a_replay_that_the_kernel_killed_says_what_to_do(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, "-m", "cli", *words], stderr=subprocess.PIPE, text=True) as process:
         while not (replays := [child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline())]):
             assert process.poll() is None
-            time.sleep(0.01)
+            time.sleep(0.01)  # until its replays are there
         replays[0].kill()
         _, told = process.communicate()
     assert process.returncode == 1

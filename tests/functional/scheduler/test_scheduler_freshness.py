@@ -254,6 +254,19 @@ class TestCells:
         watched.add(north, "n1")
         assert watched.becomes("n1")
 
+    def test_decisions_of_a_moment_share_a_view_until_a_cell_comes(
+        self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(freshness, "VIEW_KEPT_S", 60.0)
+        watched = watch()
+        watched.freshness.start()
+        shared = watched.freshness.view()
+        assert watched.freshness.view() is shared
+        watched.cells.add("north")
+        assert wait_until(lambda: "north" in watched.freshness.view().ages, 10.0)
+        monkeypatch.setattr(freshness, "VIEW_KEPT_S", 0.0)
+        assert watched.freshness.view() is not watched.freshness.view()
+
     def test_zones_are_followed(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "e1")
