@@ -198,7 +198,7 @@ def cells() -> Iterator[Count]:
         fleet, driver = Fleet(HOSTS, MANY_CELLS), driver_with(weighers=(*weighers, "CellSpreadWeigher", "CellCapacityWeigher"))
         batch = passes(fleet, partial(decide, fleet, driver, spec_of(fleet, BATCH, flavor=fleet.small), []))
         yield Count(f"batch of {BATCH}, {MANY_CELLS} cells, {name}", batch, limit)
-    decision = decide(fleet, driver, spec_of(fleet), [])[2]
+    decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
     yield Count(f"record of a decision, {MANY_CELLS} cells", len(stored.dump(decision)), 3150, "bytes")
 
 

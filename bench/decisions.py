@@ -2,10 +2,11 @@
 
 ``python bench/decisions.py`` measures fleets of 1,000, 10,000 and 100,000 hosts as ``bench/_fleet.py`` makes them. The table
 changes with every decision: what it claims goes in, and some guest that was there goes out; now and then a cell's hosts are heard
-of. Every second decision keeps no record, which tells what the record costs. No two requests are alike but in their flavor, and
-nothing of a request is remembered. Of several rounds the one with the best median is shown, because others use this machine too;
-``--rounds`` says of how many. What it costs to write the record down, on SQLite, stands apart. ``--smoke`` takes a small fleet for
-a moment.
+of. Every second decision keeps no record, which tells what the record costs. No two requests are alike but in their flavor. Of
+large fleets surveys are kept for further requests of a shape. There, decisions that are not counted come first, in which nearly all
+shapes are asked for. "passes" are counted decisions without a group that found no kept survey, and passed over the fleet. Of
+several rounds the one with the best median is shown, because others use this machine too; ``--rounds`` says of how many. What it
+costs to write the record down, on SQLite, stands apart. ``--smoke`` takes a small fleet for a moment.
 
 What is measured is the package that is installed for the interpreter, which may be one with compiled modules (``make compiled``;
 ``.venv-compiled/bin/python bench/decisions.py``); the first line says so. Of those the record's share is not known: it takes a
@@ -36,7 +37,6 @@ from bench._fleet import ZONES, Fleet
 from db.api import decisions
 from objects import stored
 from objects.context import RequestContext
-from objects.decision import Decision
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import GroupSlots, Slot, Standing
 from objects.spec import RequestSpec
@@ -45,6 +45,8 @@ from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import conclude, engine
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.kept_rows import KeptSurvey
+from scheduler.plan.shapes import KEPT_FROM
 from scheduler.plugins import load_driver
 from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from tests.support.databases import api_database
@@ -55,6 +57,8 @@ HEARTBEATS = 500
 """Decisions between two looks at the heartbeats of a cell."""
 KEPT_UP = 100
 """Decisions between two rounds of the thread that keeps surveys of large fleets up to date. A round counts as no decision."""
+WARM_UP = 3000
+"""Decisions of a large fleet that are not counted: a second or two of a busy scheduler."""
 COMPILED = not str(engine.__file__).endswith(".py")
 MEMBERS = 10
 """Of a group, that are placed already."""
@@ -69,17 +73,19 @@ class Took:
     told: list[float] = field(default_factory=list)
     untold: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    is_kept: list[bool] = field(default_factory=list)  # whether there was a survey to begin with, where they are kept
 
     @property
     def median(self) -> float:
         return statistics.median(self.told)
 
     def row(self) -> str:
-        """per second, median and p99 in microseconds, the share of the record."""
+        """per second, median and p99 in microseconds, the shares of the record and of passes."""
         rate = len(self.told) / sum(self.told)
         share = f"{1 - statistics.median(self.untold) / self.median:.0%}" if self.untold else "-"
+        passes = f"{self.is_kept.count(False) / len(self.is_kept):.1%}" if self.is_kept else "-"
         p99s = (sorted(each)[int(len(each) * 0.99)] * 1e6 for each in (self.told, self.cpu))
-        return f"{rate:>10,.0f} {self.median * 1e6:>10.0f} {next(p99s):>10.0f} {next(p99s):>10.0f} {share:>9}"
+        return f"{rate:>10,.0f} {self.median * 1e6:>10.0f} {next(p99s):>10.0f} {next(p99s):>10.0f} {share:>9} {passes:>9}"
 
 
 def plain(fleet: Fleet) -> Asked:
@@ -136,9 +142,7 @@ def groups_of(asked: RequestSpec, slots: Sequence[Slot]) -> list[GroupSlots]:
     return [GroupSlots(group_uuid=asked.group.uuid, placed=placed, in_domains=in_domains)] if asked.group is not None else []
 
 
-def decide(
-    fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Sequence[Slot]
-) -> tuple[float, float, Decision | None]:
+def decide(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Sequence[Slot]) -> tuple[float, float, Job]:
     """One decision and its claim; its seconds, and those of the processor, without those of the ledger."""
     uuids = tuple(asked.fences)
     standings, groups = [Standing(needed=uuids)], groups_of(asked, slots)
@@ -159,7 +163,7 @@ def decide(
         raise AssertionError(f"a decision found no host on a fleet that has room: {job.decision}")
     for _ in placements:
         fleet.release()
-    return took, used, job.decision
+    return took, used, job
 
 
 @contextmanager
@@ -176,15 +180,19 @@ def untold() -> Iterator[None]:
 def one_round(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked], decisions: int) -> Took:
     fleet, took = Fleet(hosts), Took()
     gc.collect()
-    for n in range(decisions):
+    for n in range(-WARM_UP if hosts >= KEPT_FROM else 0, decisions):
         if n % HEARTBEATS == 0:
             fleet.hear(fleet.cells[n // HEARTBEATS % len(fleet.cells)])
         if n % KEPT_UP == 0:
             driver.shapes.keep_up(fleet.table)
         asked, slots = ask(fleet)
-        seconds, used, _ = decide(fleet, driver, asked, slots)
+        seconds, used, job = decide(fleet, driver, asked, slots)
+        if n < 0:
+            continue
         took.told.append(seconds)
         took.cpu.append(used)
+        if hosts >= KEPT_FROM and asked.group is None:
+            took.is_kept.append(isinstance(job.survey, KeptSurvey))
         if COMPILED:
             continue
         asked, slots = ask(fleet)
@@ -204,7 +212,7 @@ def batches(fleet: Fleet, driver: SchedulerDriver, rounds: int) -> float:
 
 def written(fleet: Fleet, driver: SchedulerDriver, times: int) -> tuple[float, int]:
     """Microseconds to store one decision on SQLite, in a transaction of its own; and its size in bytes."""
-    *_, decision = decide(fleet, driver, *plain(fleet))
+    decision = decide(fleet, driver, *plain(fleet))[2].decision
     if decision is None:
         raise AssertionError("a decision kept no record")
     with tempfile.TemporaryDirectory() as folder:
@@ -229,7 +237,7 @@ def main() -> None:
     driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=DEFAULT_WEIGHERS))
     how = "compiled modules" if COMPILED else "plain Python"
     print(f"{len(FILTERS)} filters, {len(DEFAULT_WEIGHERS)} weighers; the best of {rounds} rounds of {count} decisions; {how}")
-    print(f"{'hosts':>8}  {'':20} {'per second':>10} {'median us':>10} {'p99 us':>10} {'p99 CPU':>10} {'record':>9}")
+    print(f"{'hosts':>8}  {'':20} {'per second':>10} {'median us':>10} {'p99 us':>10} {'p99 CPU':>10} {'record':>9} {'passes':>9}")
     for hosts in sizes:
         kinds = {"a server": plain}
         if hosts in (sizes[0], 10_000):
