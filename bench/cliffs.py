@@ -323,8 +323,8 @@ def cells(fleets: Fleets) -> Iterator[Figure]:
         for name, some in (("", DEFAULT_WEIGHERS), (", cell weighers", weighers)):
             driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=some))
             yield Figure(f"batch of {size}, {count:,} cells{name}", decided_ms(fleet, driver, ask, 3))
-        decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
-        yield Figure(f"record of a decision, {count:,} cells", len(stored.dump(decision)) / 1e3, "kB")
+            decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
+            yield Figure(f"record of a decision, {count:,} cells{name}", len(stored.dump(decision)) / 1e3, "kB")
 
 
 def _small_ones(fleet: Fleet, count: int) -> tuple[RequestSpec, list[Slot]]:
