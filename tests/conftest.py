@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import examples
+pytest.register_assert_rewrite("tests.support")  # so that assertions there say what they compared
+
+from tests.support import examples  # noqa: E402 - only modules that are imported after that are rewritten
 
 examples.use()
 
