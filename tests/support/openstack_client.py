@@ -119,6 +119,9 @@ def _check_boot_and_show(client: OpenStack, name: str, flavor: str) -> str:
 
     assert wait_until(settled, 120)
     assert states[-1] == "ACTIVE"
+    # a show asks the cell, and tells what the API database knows if a busy machine's cell does not answer in time
+    listed = ("server", "list", "--name", f"^{name}$", "-f", "value", "-c", "Status")
+    assert wait_until(lambda: client.done(*listed).strip() == "ACTIVE", 60)
 
     shown = client.json("server", "show", name)
     assert shown["id"] == created["id"]
