@@ -19,7 +19,7 @@ from api.not_served import KnownOperation
 from api.policies import DOCUMENTED, PUBLIC
 from api.schemas import Schema
 from api.validation import VALIDATED
-from api.versions import answer
+from api.versions import CHOICES, answer
 
 DIALECT = "3.1.0"
 VERSIONED = "/v2.1"
@@ -123,7 +123,10 @@ def _operation(method: str, path: str, rule: str, handler: Callable[..., None], 
         "operationId": "_".join(words),
         "summary": _SUMMARIES.get(rule, "Version document."),
         "tags": [_collection(path)],
-        "responses": {"2XX": {"$ref": "#/components/responses/Success"}, "4XX": {"$ref": "#/components/responses/Refusal"}},
+        "responses": {
+            "300" if path == CHOICES else "2XX": {"$ref": "#/components/responses/Success"},
+            "4XX": {"$ref": "#/components/responses/Refusal"},
+        },
     }
     if rule != PUBLIC:
         operation["x-policy"] = rule

@@ -74,7 +74,7 @@ from api.silence import Silences
 from api.status import Status
 from api.usage import TenantUsage
 from api.usage_audits import UsageAudits
-from api.versions import ComputeVersion, IdentityVersion, Versions
+from api.versions import CHOICES, ComputeVersion, IdentityVersion, Versions
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
@@ -138,7 +138,7 @@ class Routes:
         """Versions, which anybody may read."""
         version = ComputeVersion()
         self._add("/v2", version, "v2", get=PUBLIC)
-        self._add("/v2.0", Versions(), "choices", get=PUBLIC)
+        self._add(CHOICES, Versions(), "choices", get=PUBLIC)
         self._add("/identity/v3", IdentityVersion(), get=PUBLIC)
         self._add("/", Versions(), get=PUBLIC)
         self._add("/v2.1", version, get=PUBLIC)

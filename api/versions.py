@@ -26,6 +26,8 @@ def answer(resp: falcon.Response, document: Any, status: int = 200) -> None:
 
 V20 = "v2.0"
 V21 = "v2.1"
+CHOICES = "/v2.0"
+"""The path that is answered with 300 and the versions there are."""
 
 
 def _entry(prefix: str, which: str = V21) -> dict[str, Any]:

@@ -58,6 +58,13 @@ def test_every_route_is_described(front: Front) -> None:
     assert found == set(routes_of(front.app))
 
 
+def test_version_documents_have_a_described_status(front: Front) -> None:
+    for method, path, operation in operations(described(front)):
+        if "security" not in operation:
+            status = str(front.get(path, TENANT).status_code)
+            assert {status, f"{status[0]}XX"} & operation["responses"].keys(), (method, path, status)
+
+
 def test_a_version_has_its_own_routes_and_bodies(front: Front) -> None:
     older, newer = (
         {(method, path): operation for method, path, operation in operations(described(front, version))}
