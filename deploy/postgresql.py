@@ -102,8 +102,8 @@ class PostgreSQL(Server):
     def _settle(self) -> None:
         self._sql("REVOKE CONNECT ON DATABASE postgres, template1 FROM PUBLIC;")
 
-    def _sql(self, *statements: str) -> str:
-        where = ("-h", ports.HOST, "-p", str(self.port), "-U", ADMINISTRATOR, "-d", "postgres")
+    def _sql(self, *statements: str, port: int | None = None) -> str:
+        where = ("-h", ports.HOST, "-p", str(port or self.port), "-U", ADMINISTRATOR, "-d", "postgres")
         command = (self._program("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *where)
         environment = {"PGPASSWORD": self._password, "PGCONNECT_TIMEOUT": "10"}
         return self._run(*command, said="\n".join(statements) + "\n", environment=environment)

@@ -73,8 +73,12 @@ class PostgreSQLNode(PostgreSQL):
         return int(self._sql("SELECT pg_current_wal_lsn() - '0/0';"))
 
     def is_primary(self) -> bool:
+        return self.leads_to_primary(self.port)
+
+    def leads_to_primary(self, port: int) -> bool:
+        """Whether a connection to this port reaches a primary."""
         try:
-            return self._sql("SELECT pg_is_in_recovery();").strip() == "f"
+            return self._sql("SELECT pg_is_in_recovery();", port=port).strip() == "f"
         except Unavailable:
             return False
 
@@ -125,6 +129,11 @@ class PostgreSQLReplicated(Cluster):
             backends = [Backend(name=f"node{n}", port=node.port) for n, node in enumerate(self._nodes)]
             self.front.lead_to(backends, check=self._write_check())
             self.front.start()
+            processes.wait(self._is_checked, CATCH_UP_TIMEOUT_S)
+
+    def _is_checked(self) -> bool:
+        """Whether the front leads nobody to a standby. It does until it has checked them, to one node after the other."""
+        return all(self._nodes[0].leads_to_primary(self.port) for _ in self._nodes)
 
     def primary(self) -> int:
         """The number of the node that takes writes. Raises Unavailable."""
