@@ -246,13 +246,19 @@ def newest() -> None:
     """Unit and functional tests with the newest release of every dependency, also where ``setup.cfg`` does not allow it yet."""
     with tempfile.TemporaryDirectory(prefix="newest-") as name:
         place, source = Path(name), Path(name) / "source"
-        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
+        shutil.copytree(ROOT, source, ignore=_not_copied)
         python = place / "venv" / "bin" / "python"
         run(sys.executable, "-m", "venv", place / "venv")
         run(python, "-m", "pip", "install", "--quiet", "--upgrade", "--only-binary", ":all:", *lock.names())
         run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", source)
         run(python, "-m", "pip", "list", "--format", "freeze")
         run(python, source / "ci" / "stages.py", "unit", "functional", cwd=source)
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    """What a copy of the checkout leaves out. Folders further down have programs that are called build."""
+    found = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")(folder, names)
+    return found | {"build", "dist"} if Path(folder) == ROOT else found
 
 
 def nova_schemas() -> None:
