@@ -16,6 +16,8 @@ from deploy.unavailable import Unavailable
 
 CATCH_UP_TIMEOUT_S = 30.0
 """Seconds that a standby may take for what its primary has written."""
+CHECK_TIMEOUT_S = 30.0
+"""Seconds after which HAProxy is to know which node is the primary."""
 
 
 class PostgreSQLNode(PostgreSQL):
@@ -129,7 +131,8 @@ class PostgreSQLReplicated(Cluster):
             backends = [Backend(name=f"node{n}", port=node.port) for n, node in enumerate(self._nodes)]
             self.front.lead_to(backends, check=self._write_check())
             self.front.start()
-            processes.wait(self._is_checked, CATCH_UP_TIMEOUT_S)
+            if not processes.wait(self._is_checked, CHECK_TIMEOUT_S):
+                raise Unavailable(f"HAProxy does not lead to the primary of PostgreSQL alone after {CHECK_TIMEOUT_S:.0f} s")
 
     def _is_checked(self) -> bool:
         """Whether the front leads nobody to a standby. It does until it has checked them, to one node after the other."""
