@@ -57,6 +57,7 @@ class Since(enum.Enum):
     INJECTED_FILES_GONE = (2, 57)  # and a rebuild may have user data
     ACTION_PAGES = (2, 58)  # of a server's actions, with the time of their last change
     MIGRATION_PAGES = (2, 59)  # with their UUIDs; unknown parameters are refused
+    EVACUATED_PASSWORD_UNTOLD = (2, 14)  # an evacuation does not answer with the password
     FLAVOR_EXTRA_SPECS = (2, 61)  # flavors show them
     EVENT_HOSTS = (2, 62)
     CERTIFICATES = (2, 63)  # of signed images, which are not served

@@ -122,7 +122,7 @@ class Operations:
         secrets: BootSecrets | None = None,
         port: PortRequest | None = None,
     ) -> Operation:
-        """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of a rebuild, sealed.
+        """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of its guest, sealed.
 
         ``port``: the interface that is attached.
 
@@ -141,6 +141,8 @@ class Operations:
             patience = self._settings.reclaim_instance_interval
         now = self._database.now()
         operation_uuid = str(uuid.uuid4())
+        # so that the request ID leads to the decision, as that of a boot does
+        batch_id = call.context.request_id.removeprefix("req-") if kind.moves else None
         asked = NewOperation(
             uuid=operation_uuid,
             server_uuid=server_id,
@@ -154,11 +156,10 @@ class Operations:
             overrides_lock=kind.makes_image or call.may(policies.IGNORE_LOCK),  # an image changes nothing of the server
             flavor=flavor,
             twin_uuid=str(uuid.uuid4()) if kind.moves else None,
-            # so that the request ID leads to the decision, as that of a boot does
-            batch_id=call.context.request_id.removeprefix("req-") if kind.moves else None,
+            batch_id=batch_id,
             destination_cell=destination_cell,
             limits=self._limits.of_servers(),
-            sealed=self._boot_secrets.seal(operation_uuid, secrets) if secrets else None,
+            sealed=self._boot_secrets.seal(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
         )
         operation = self._database.write(_accept, asked, decide, now, self._settings.unique_server_names)

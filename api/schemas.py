@@ -362,22 +362,6 @@ CROSS_CELL = "superconductor:cross_cell"
 VERIFY = "superconductor:verify"
 """Another, of ``migrate``: whether the server waits for its user's decision afterwards. True by default, as in the Compute API."""
 
-_NOTHING: Schema = {"type": ["object", "null"], "additionalProperties": False}
-LOCK: tuple[tuple[Version, Schema], ...] = (
-    ((2, 1), _NOTHING),
-    (
-        Since.LOCKED_REASON.value,
-        _NOTHING | {"properties": {"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}},
-    ),
-)
-"""The value of the action ``lock``, by the first version that has it."""
-UNLOCK: tuple[tuple[Version, Schema], ...] = (((2, 1), _NOTHING),)
-
-
-NO_VALUE: tuple[tuple[Version, Schema], ...] = (((2, 1), _NOTHING),)
-"""The value of actions that need none."""
-
-
 SERVICE_ACTION_CHANGES: tuple[Version, ...] = ((2, 1), Since.FORCED_DOWN.value)
 """Versions that changed the body of an action on a service."""
 
@@ -523,11 +507,23 @@ _HOST: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": 
 _MOVE: dict[str, Schema] = {CROSS_CELL: _BOOLEAN}
 _FLAVOR_REF: Schema = {"type": ["string", "integer"], "minLength": 1, "maxLength": 255}
 
+ANYTHING: Schema = {}
+"""The value of actions that read none: the Compute API allows every value, and clients send null, ``{}`` or an empty text."""
+NO_VALUE: Versions = (((2, 1), ANYTHING),)
+"""The value of actions that read none in any version."""
+LOCK: Versions = (
+    ((2, 1), ANYTHING),
+    (
+        Since.LOCKED_REASON.value,
+        _object({"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}) | {"type": ["object", "null"]},
+    ),
+)
+"""The value of the action ``lock``."""
 REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
 RESIZE = _versions(((2, 1), {"flavorRef": _FLAVOR_REF, DISK_CONFIG: _DISK_CONFIG} | _MOVE), required=["flavorRef"])
 MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}, VERIFY: _BOOLEAN} | _MOVE), null=True)
 """With a host in all versions: the Compute API has it since 2.56."""
-_EVACUATION: dict[str, Schema] = {"host": _HOST} | _MOVE
+_EVACUATION: dict[str, Schema] = {"host": _HOST, "adminPass": _ADMIN_PASS} | _MOVE
 EVACUATE = _versions(
     ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}),
     ((2, 14), _EVACUATION),
@@ -548,8 +544,8 @@ LIVE_MIGRATE = _versions(
     (Since.FORCE_GONE.value, _LIVE),
     required=["host", "block_migration"],
 )
-UNSHELVE: tuple[tuple[Version, Schema], ...] = (
-    ((2, 1), _NOTHING),
+UNSHELVE: Versions = (
+    ((2, 1), ANYTHING),
     (
         Since.UNSHELVE_ZONE.value,
         _object({"availability_zone": _NAME}) | {"type": ["object", "null"], "required": ["availability_zone"]},

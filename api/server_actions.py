@@ -10,7 +10,7 @@ import falcon
 from api import call as calls
 from api import not_served, policies, schemas
 from api.call import Call
-from api.microversions import Version
+from api.microversions import Since, Version
 from api.opts import ApiSettings
 from api.schemas import Schema
 from api.server_edits import ServerEdits
@@ -98,11 +98,11 @@ class Locks:
     def actions(self) -> tuple[ServerAction, ...]:
         return (
             ServerAction(name="lock", rule=policies.LOCK, versions=schemas.LOCK, run=self._lock),
-            ServerAction(name="unlock", rule=policies.UNLOCK, versions=schemas.UNLOCK, run=self._unlock),
+            ServerAction(name="unlock", rule=policies.UNLOCK, versions=schemas.NO_VALUE, run=self._unlock),
         )
 
-    def _lock(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
-        reason = (value or {}).get("locked_reason")
+    def _lock(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
+        reason = value.get("locked_reason") if value and call.has(Since.LOCKED_REASON) else None
 
         def lock(server: Server, current: ServerProperties) -> Edit:
             holder = _holder(server, call)

@@ -167,8 +167,8 @@ class OperationActions:
         self._operations.offload(call, server_id)
         resp.status = 202
 
-    def _unshelve(self, call: Call, server_id: str, value: dict[str, str | None] | None, resp: falcon.Response) -> None:
-        asked = value or {}
+    def _unshelve(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
+        asked = (value or {}) if call.has(Since.UNSHELVE_ZONE) else {}
         host, zone = asked.get("host"), asked.get("availability_zone")
         if host is not None and not call.may(policies.UNSHELVE_TO_HOST):
             raise errors.Forbidden("unshelve.host: policy does not let you name a host")
@@ -205,12 +205,18 @@ class OperationActions:
         resp.status = 202
 
     def _evacuate(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        """Answers before 2.14 with the password of the guest, which is built from its image again."""
         for name in ("force", "onSharedStorage"):
             if schemas.BOOLEANS[value.get(name, False)]:
                 raise errors.Invalid(f"evacuate.{name}: only false is served")
         stopped = call.has(Since.EVACUATED_STOPPED)
         args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value), stopped=stopped)
-        self._operations.accept(call, server_id, Kind.EVACUATE, args)
+        told = not call.has(Since.EVACUATED_PASSWORD_UNTOLD)
+        secrets = self._boot_secrets.password(value.get("adminPass"), "evacuate", made=told)
+        self._operations.accept(call, server_id, Kind.EVACUATE, args, secrets=secrets)
+        password = self._boot_secrets.answered(secrets) if told else None
+        if password is not None:
+            answer(resp, {"adminPass": password})
         resp.status = 200
 
     def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:

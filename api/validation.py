@@ -6,7 +6,7 @@ import base64
 import binascii
 import ipaddress
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import falcon
@@ -88,9 +88,13 @@ class Validator:
     def check(self, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong."""
         check_texts(body)
-        error = next(self._validator.iter_errors(body), None)
+        error = next(self.errors(body), None)
         if error is not None:
             raise errors.Invalid(_sentence(error))
+
+    def errors(self, body: Any) -> Iterator[jsonschema.ValidationError]:
+        """Everything in which the body does not fit the schema."""
+        return self._validator.iter_errors(body)
 
 
 class VersionedValidator:

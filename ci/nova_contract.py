@@ -5,6 +5,7 @@ of Nova that are not public stand in this file; ``check_release`` says which of 
 
     python ci/nova_contract.py routes            # prints the routes, each with the versions that change it
     python ci/nova_contract.py judge < exchanges # one exchange a line; prints a line for each misfit
+    python ci/nova_contract.py bodies            # prints request bodies that Nova's schemas allow, one a line
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
+
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 1.5, 2**31 - 1, 2**31, 10**9, [], {}, [{}], [""], {"a": "b"}, {"a": 1}, {"a": None}),
+    *("", " ", "x", "a b", " x ", "\u00e4", "\t", "a/b", "a:b", "a.b-c_d", "web.example.org", "true", "auto", "none"),
+    *("1", "0", "-1", "1.5", "10000000000", "YQ==", "Y Q = =\n", "x" * 60, "x" * 63, "x" * 255, "x" * 1000),
+    *("10.0.0.1", "::1", "10.0.0.0/24", "fa:16:3e:00:00:01", "http://127.0.0.1/", "2026-11-28T00:00:00Z"),
+    *("70a599e0-31e7-49b7-b260-868f441e862b", "70a599e031e749b7b260868f441e862b"),
+)
+"""What is tried in each place of a request body."""
+ANYTHING: dict[str, Any] = {}
+"""The schema that allows everything. Validators are kept by the identity of their schema."""
 
 RELEASE = "34.0.0"
 WRITTEN = f"ci/nova_contract.py was written for {RELEASE}"
@@ -149,6 +161,17 @@ def routes() -> Iterator[dict[str, Any]]:
         }
 
 
+def bodies() -> Iterator[dict[str, Any]]:
+    """Request bodies that Nova takes, each in the first version of its schema: each has an odd value in one place."""
+    judge = Judge()
+    for (verb, path, action), function in sorted(by_method().items()):
+        for schema, low, _ in _ranges(function, "request"):
+            version = max(low or (2, 1), _version(getattr(function, "min_version", None)) or (2, 1))
+            if verb != "GET" and (low is None or low >= (2, 1)) and served(function, version):
+                for body in judge.allowed(schema):
+                    yield {"method": verb, "path": path, "action": action, "version": version, "body": body}
+
+
 class Judge:
     """Compares exchanges with the schemas and the statuses of Nova."""
 
@@ -172,6 +195,39 @@ class Judge:
             codes = {code for code, low, high in _codes(function) if _holds(version, low, high)}
             if codes and exchange["status"] not in codes:
                 yield f"status {exchange['status']}, Nova's is {', '.join(map(str, sorted(codes)))}"
+
+    def allowed(self, schema: dict[str, Any]) -> Iterator[Any]:
+        """Values that this schema of a request allows: a smallest one, and those that differ from it in one place."""
+        seen = set()
+        for value in self._candidates(schema):
+            key = json.dumps(value, sort_keys=True)
+            if key not in seen and self._allows(schema, value):
+                seen.add(key)
+                yield value
+
+    def _allows(self, schema: dict[str, Any], value: Any) -> bool:
+        try:
+            return next(self._validator(schema, "request").iter_errors(value), None) is None
+        except UnicodeDecodeError:
+            return False  # Nova fails for base64 that is not ASCII
+
+    def _candidates(self, schema: dict[str, Any]) -> Iterator[Any]:
+        for branches in ("oneOf", "anyOf", "allOf"):
+            for branch in schema.get(branches, ()):
+                yield from self._candidates({**{key: value for key, value in schema.items() if key != branches}, **branch})
+        yield from schema.get("enum", ())
+        if "properties" in schema or "patternProperties" in schema:
+            properties = schema.get("properties", {})
+            smallest = {name: next(self.allowed(properties.get(name, ANYTHING)), None) for name in schema.get("required", ())}
+            yield smallest
+            places = [*properties.items(), *(("a", inner) for inner in schema.get("patternProperties", {}).values())]
+            for name, inner in places:
+                for value in self.allowed(inner):
+                    yield {**smallest, name: value}
+        elif isinstance(schema.get("items"), dict):
+            for value in self.allowed(schema["items"]):
+                yield [value] * max(1, schema.get("minItems", 1))
+        yield from ODD_VALUES
 
     def _errors(self, function: Any, kind: str, version: Any, document: Any) -> Iterator[str]:
         for schema, low, high in _ranges(function, kind):
@@ -207,6 +263,10 @@ def main(arguments: list[str]) -> int:
         return 2
     if arguments == ["routes"]:
         json.dump(list(routes()), sys.stdout)
+        return 0
+    if arguments == ["bodies"]:
+        for body in bodies():
+            print(json.dumps(body))
         return 0
     judge = Judge()
     for line in sys.stdin:

@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
+from db import secrets
 from db.api import addresses, edits, mappings, operations, quotas, server_images, spec_fields
 from db.api.operations import Body
 from db.api.tables import all_or_nothing, build_requests, instance_mappings, request_specs
@@ -41,7 +42,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     ``scope``: the project that the server must belong to; None: any. ``overrides_lock``: whether the caller may change a locked
     server. ``flavor``: of a resize. ``twin_uuid``, ``batch_id``: new uuids for the twin of a move, and for its request.
     ``destination_cell``: the cell of the host asked for, if any. ``limits``: the default limits of projects. ``sealed``: the sealed
-    secrets of a rebuild, if it has any. ``port``: the interface to be attached.
+    secrets of a task, under ``uuid``, or of a move, under ``batch_id``, if it has any. ``port``: the interface to be attached.
     """
 
     uuid: str
@@ -88,7 +89,7 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
     accepted = [_connecting(tx, each, operation) for each, operation in zip(asked, accepted, strict=True)]
     store(tx, accepted)
     server_images.add(tx, accepted)
-    operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None})
+    operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None and not each.kind.moves})
     return accepted
 
 
@@ -295,6 +296,8 @@ def _accept_moves(
         sized = msgspec.structs.replace(operation, vcpus=spec.flavor.vcpus, memory_mb=spec.flavor.memory_mb)
         twins.append(Twin(operation=sized, spec=spec, source=source))
     insert_specs(tx, [each.spec for each in twins], now)
+    sealed = {asked.batch_id: asked.sealed for asked, _ in moves if asked.batch_id is not None and asked.sealed is not None}
+    secrets.keep_requests(tx, sealed, now)
     insert_twins(tx, twins, now)
     limits = {operation.project_id: asked.limits for asked, operation in moves}
     for project_id, more in shares(growth).items():
@@ -372,7 +375,7 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
     destination = Destination(host=asked.args.host, allow_cross_cell_move=asked.args.cross_cell)
     moving = current(spec, server).moving(move, asked.batch_id, asked.flavor, destination)
     # its user data and password were erased when the first body was built
-    return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=False)
+    return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=asked.sealed is not None)
 
 
 def current(spec: RequestSpec, server: Server) -> RequestSpec:

@@ -2,6 +2,7 @@
 
     python -m tests.conformance --nova .venv-nova/bin/python [--only TEXT]
 
+It also compares request schemas: a body that Nova's schema allows must fit ours, unless ``request_schemas.WANTED`` has the reason.
 Prints a line for each misfit: METHOD path version role: what is wrong. The exit status is 1 if there is one.
 """
 
@@ -25,6 +26,7 @@ from api.microversions import MAXIMUM, MINIMUM, Since
 from tests.conformance import examples
 from tests.conformance.examples import EXAMPLES, NOT_REACHED, OTHERS, QUERIES, SCHEMA_DEFECTS, Asking, Things
 from tests.conformance.exchange import ROLES, Deployment, Exchange, Route, Version
+from tests.conformance.request_schemas import allowed_bodies, describe_places, narrower_places
 from tests.conformance.world import world
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,6 +192,8 @@ def main(arguments: list[str]) -> int:
             found += exercise(deployment, things, route, nova[route])
             took[route] = round(time.monotonic() - began, 1)
         exchanges = deployment.exchanges
+        bodies = (each for each in allowed_bodies(options.nova, str(CONTRACT)) if options.only in str(each[0]))
+        narrower = narrower_places(bodies, deployment.description)
     stubs = {each.route for each in exchanges} - {each.route for each in exchanges if each.status != NOT_SERVED}
     routes -= stubs
     exchanges = [each for each in exchanges if each.route not in stubs]
@@ -199,6 +203,7 @@ def main(arguments: list[str]) -> int:
     every += [(each.number, misfit) for each in exchanges for misfit in own_misfits(each, nova[each.route])]
     found += _grouped([(by_number[number], misfit) for number, misfit in sorted(every)])
     found += unexercised(routes, exchanges, nova)
+    found += describe_places(narrower, complete=not options.only)
     _say(found, exchanges, routes, sorted(took.items(), key=lambda item: -item[1])[: options.slowest])
     return int(bool(found))
 

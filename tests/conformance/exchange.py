@@ -111,6 +111,11 @@ class Deployment:
         assert answer.ok, f"{method} {path} {body}: {answer.status_code} {answer.text}"
         return _document(answer)
 
+    def description(self, version: Version) -> dict[str, Any]:
+        """Our description of the API in this version, with the schemas of request bodies."""
+        document: dict[str, Any] = self.plain("GET", "/superconductor/openapi.json", version=version)
+        return document
+
     def boot(self, role: str = "admin", wait: str = "ACTIVE", **fields: Any) -> str:
         """Boot a server and wait until its status is ``wait``; its ID."""
         hints = fields.pop("hints", None)

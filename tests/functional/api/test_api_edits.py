@@ -390,7 +390,7 @@ def test_a_locked_server_is_deleted_by_an_administrator(front: Front, server: st
         ({"lock": None, "unlock": None}, "exactly one action"),
         ({"explode": None}, "There is no such action: 'explode'"),
         ({"lock": {"reason": "r"}}, "lock.reason: is not a field"),
-        ({"unlock": 7}, "unlock: 7 is not of type"),
+        ({"lock": 7}, "lock: 7 is not of type"),
     ],
 )
 def test_a_body_names_one_action_that_there_is(front: Front, server: str, body: Any, said: str) -> None:

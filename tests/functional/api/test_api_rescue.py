@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from api.boot_secrets import PASSWORD_LENGTH
 from api.opts import ApiSettings
+from db import secrets
 from db.api import operation_steps, operations
 from db.cell.tables import instances
 from objects.operation import OperationKind
@@ -120,6 +121,26 @@ def test_a_password_is_not_told_where_that_is_off(tmp_path: Path) -> None:
     answer = act(front, server, "rescue", {"adminPass": "given"})
     assert (answer.status_code, answer.json) == (200, {})
     front.close()
+
+
+def test_evacuated_guest_gets_the_given_password(front: Front, server: str) -> None:
+    front.heartbeat("h1", 1.0)
+    answer = act(front, server, "evacuate", {"adminPass": "given"}, ADMIN)
+    assert (answer.status_code, answer.text) == (200, "")
+    _, spec = twin_of(front, server)
+    assert spec.has_secrets
+    sealed = front.database.read(secrets.of_request, spec.batch_id)
+    assert sealed is not None
+    assert VAULT.open(spec.batch_id, sealed).admin_pass == "given"
+
+
+def test_evacuation_before_2_14_answers_with_a_password(front: Front, server: str) -> None:
+    front.heartbeat("h1", 1.0)
+    answer = act(front, server, "evacuate", {"onSharedStorage": False}, ADMIN | at("2.13"))
+    _, spec = twin_of(front, server)
+    sealed = front.database.read(secrets.of_request, spec.batch_id)
+    assert sealed is not None
+    assert answer.json == {"adminPass": VAULT.open(spec.batch_id, sealed).admin_pass}
 
 
 def test_a_password_is_changed(front: Front, server: str) -> None:
