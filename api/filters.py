@@ -35,12 +35,12 @@ EQUAL = {
 ALIASES = {"display_name": "name", "display_description": "description", "image_ref": "image", "tenant_id": "project_id"}
 """Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
-EMPTY_HERE = frozenset({"kernel_id", "ramdisk_id", "root_device_name"})
+EMPTY_HERE = frozenset({"kernel_id", "ramdisk_id"})
 """Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
     "access_ip_v4", "access_ip_v6", "auto_disk_config", "block_device_mapping", "created_at", "info_cache", "launched_at",
-    "pci_devices", "progress", "security_groups", "services", "system_metadata", "terminated_at",
+    "pci_devices", "progress", "root_device_name", "security_groups", "services", "system_metadata", "terminated_at",
 })  # fmt: skip
 """Filters that clients know but that are not offered here. They are refused, because ignoring one would make the list wrong."""
 

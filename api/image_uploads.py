@@ -1,4 +1,4 @@
-"""Uploads of images at ``/image``: first the image is created, then its content is sent."""
+"""The contents of images at ``/image``. For an upload the image is created first, then its content is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api import call as calls
 from api import schemas
 from api.microversions import Version
 from api.opts import ApiSettings
-from api.project_images import SHOWN, ProjectImages, incomplete, missing
+from api.project_images import ACTIVE, SHOWN, ProjectImages, incomplete, missing
 from api.validation import Validator, read_body
 from api.versions import answer
 from db.api import server_images
@@ -82,6 +82,20 @@ class ImageUploads:
         if not self._database.write(server_images.complete_upload, image_id, self._database.now()):
             raise missing(image_id)
         resp.status = 204
+
+    def on_get_content(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
+        """Send the content. An image that waits for it has none, and its answer is 204, as in the Image API.
+
+        Raises errors.NotFound, and errors.Forbidden for the disk of a shelved server, which may be incomplete without its base.
+        """
+        image = self._images.one(calls.of(req), image_id)
+        if image["status"] != ACTIVE:
+            resp.status = 204
+            return
+        if image["disk_format"] is None:
+            raise errors.Forbidden(f"Image {image_id} is the disk of a shelved server, which only an unshelve reads.")
+        resp.content_type = CONTENT_TYPE
+        resp.set_stream(self._images.store.chunks(image_id), image["size"])
 
     def _store(self, image_id: str, asked: UploadedImage, content: Iterator[bytes]) -> None:
         self._images.store.add(

@@ -14,6 +14,7 @@ from api.identity import Identity, Keystone, Nobody
 from api.microversions import HEADER, LEGACY_HEADER
 from api.not_served import COLLECTIONS
 from api.opts import ApiSettings
+from api.paths import METHODS
 from api.policies import ADMIN
 from api.policy import PolicyRules
 from api.validation import COMPUTE_MEDIA_TYPE, UNSAFE
@@ -39,6 +40,8 @@ class Intake:
         req.context.request_id = request_id = f"req-{uuid4()}"
         req.context.began = time.monotonic()
         logs.bind(request_id)
+        if req.method not in falcon.HTTP_METHODS:
+            raise falcon.HTTPMethodNotAllowed([method.upper() for method in METHODS])
         req.context.is_head = req.method == "HEAD"
         if req.context.is_head:
             req.method = "GET"  # until the answer is ready; its body is then dropped
@@ -50,7 +53,7 @@ class Intake:
         caller = self._identity.caller(req, in_path)
         rights = self._policy.rights(caller)
         version = microversions.MINIMUM
-        if req.path.startswith("/v2.1") and not is_legacy:
+        if req.path.startswith("/v2.1/") and req.path != "/v2.1/" and not is_legacy:  # the version document itself has no version
             version = _version(req)
         req.context.call = Call(
             context=RequestContext(

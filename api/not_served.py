@@ -224,10 +224,8 @@ def refuse(method: str, path: str, version: Version) -> None:
     """
     if path.startswith("/network/v2.0/security-group") and method not in ("GET", "HEAD", "OPTIONS"):
         raise errors.NotOffered(_GROUPS_UNCHANGED)
-    if path.startswith("/network/v2.0/quotas"):  # 'openstack quota delete' also deletes those of a network service
-        raise errors.NotFound("Networks have no quotas here.")
     if path.startswith("/network/") and method not in ("GET", "HEAD", "OPTIONS"):
-        raise errors.NotOffered("Networks are read-only here: operators make them with 'superconductor network create'.")
+        raise errors.NotOffered(_network_refusal(path))
     _refuse(f"{method} {path[:200]}", ROUTES.get((method, template(path.removeprefix("/v2.1")) or "")), version)
 
 
@@ -253,6 +251,16 @@ def _refuse(what: str, known: KnownOperation | None, version: Version) -> None:
     if not known.holds(version):
         raise _missing(what, version)
     raise errors.NotOffered(known.why or f"{what} is an operation of the Compute API that this service does not offer.")
+
+
+def _network_refusal(path: str) -> str:
+    """Why nothing is changed at this path of ``/network``."""
+    collection = path.removeprefix("/network/v2.0/").partition("/")[0]
+    if collection in ("networks", "subnets"):
+        return "Networks are read-only here: operators make them with 'superconductor network create'."
+    if collection == "quotas":
+        return "Quotas of networks are not set by project: '[quota] ports' of the API's configuration limits the ports of each."
+    return f"{collection[:40]}: this service has none, and none can be made."
 
 
 def _missing(what: str, version: Version) -> errors.NotFound:

@@ -211,12 +211,14 @@ TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
+IMAGE_DOWNLOAD = IMAGES + ":download"
 IMAGE_CREATE = IMAGES + ":create"
 IMAGE_UPDATE = IMAGES + ":update"
 IMAGE_DELETE = IMAGES + ":delete"
 NETWORK_SERVICE_LIST = "superconductor:networks:list"
 NETWORK_SERVICE_SHOW = "superconductor:networks:show"
 SECURITY_GROUP_DELETE = "superconductor:security_groups:delete"
+NETWORK_QUOTAS = "superconductor:networks:quotas"
 PORTS = "superconductor:ports:"
 PORT_CREATE = PORTS + "create"
 PORT_UPDATE = PORTS + "update"
@@ -488,6 +490,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /image/v2/images/{id}/tasks",
         "GET /image/v2/schemas/image",
     ),
+    _of(IMAGE_DOWNLOAD, READER, "Download the content of an image.", "GET /image/v2/images/{id}/file"),
     _of(
         IMAGE_CREATE,
         MEMBER,
@@ -506,6 +509,14 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "DELETE /images/{id}/metadata/{key}",
     ),
     _of(IMAGE_DELETE, MEMBER, "Delete an image of the project.", "DELETE /image/v2/images/{id}", "DELETE /images/{id}"),
+    _of(
+        NETWORK_QUOTAS,
+        READER,
+        "Show what a project may make at /network.",
+        "GET /network/v2.0/quotas/{project_id}",
+        "GET /network/v2.0/quotas/{project_id}/default",
+        "GET /network/v2.0/quotas/{project_id}/details",
+    ),
     _of(
         NETWORK_SERVICE_LIST,
         READER,

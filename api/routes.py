@@ -39,6 +39,7 @@ from api.keypairs import KeyPairs
 from api.limits import ProjectLimits
 from api.migrations import Migrations, ServerMigrations
 from api.network_ports import NetworkPorts
+from api.network_quotas import NetworkQuotas
 from api.network_service import NetworkResources, NetworkVersions
 from api.openapi import OpenApi
 from api.operate import Operations
@@ -167,6 +168,10 @@ class Routes:
             self._add(f"{path}/{{{name}_id}}", network_resources, name, get=may.NETWORK_SERVICE_SHOW, **changes)
         ports = NetworkPorts(self._settings, self._database, self._catalog)
         self._add("/network/v2.0/ports", ports, get=may.NETWORK_SERVICE_LIST, post=may.PORT_CREATE)
+        network_quotas, quota_path = NetworkQuotas(self._settings, self._database), "/network/v2.0/quotas/{project_id}"
+        self._add(quota_path, network_quotas, get=may.NETWORK_QUOTAS, delete=may.QUOTA_DELETE)
+        self._add(f"{quota_path}/default", network_quotas, "default", get=may.NETWORK_QUOTAS)
+        self._add(f"{quota_path}/details", network_quotas, "details", get=may.NETWORK_QUOTAS)
         one = "/network/v2.0/ports/{port_id}"
         self._add(one, ports, "one", get=may.NETWORK_SERVICE_SHOW, put=may.PORT_UPDATE, delete=may.PORT_DELETE)
         self._add(f"{one}/tags", ports, "tags", get=may.NETWORK_SERVICE_SHOW, put=may.PORT_UPDATE, delete=may.PORT_UPDATE)
@@ -190,7 +195,7 @@ class Routes:
         self._add("/image/v2/images", images, get=may.IMAGE_LIST, post=may.IMAGE_CREATE)
         self._add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, patch=update, delete=may.IMAGE_DELETE)
         self._add("/image/v2/images/{image_id}/tasks", images, "tasks", get=may.IMAGE_SHOW)
-        self._add("/image/v2/images/{image_id}/file", uploads, "content", put=may.IMAGE_CREATE)
+        self._add("/image/v2/images/{image_id}/file", uploads, "content", get=may.IMAGE_DOWNLOAD, put=may.IMAGE_CREATE)
         self._add("/image/v2/schemas/image", ImageSchemas(), "image", get=may.IMAGE_SHOW)
         self._add("/image/v2/schemas/images", ImageSchemas(), "images", get=may.IMAGE_LIST)
 

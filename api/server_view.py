@@ -19,7 +19,7 @@ from objects.instance import Server
 from objects.operation import CALLED_FAILED, OperationKind
 from objects.phase import ServerPhase
 from objects.port import Port
-from objects.spec import RequestSpec, ServerProperties
+from objects.spec import RequestSpec, ServerProperties, root_device
 from objects.text import hostname_of
 
 Document = dict[str, Any]
@@ -104,7 +104,7 @@ def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: st
     if call.has(Since.PINNED_ZONE):
         document["pinned_availability_zone"] = spec.availability_zone if spec is not None else None
     if call.may(policies.ATTRIBUTES):
-        _add_administrators(document, server, asked, call, host_status)
+        _add_administrators(document, server, spec, call, host_status)
     return document
 
 
@@ -193,7 +193,8 @@ def _hostname(server: Server, asked: ServerProperties) -> str:
     return asked.hostname or hostname_of(server.name, server.uuid)
 
 
-def _add_administrators(document: Document, server: Server, asked: ServerProperties, call: Call, host_status: str) -> None:
+def _add_administrators(document: Document, server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> None:
+    asked = server.properties(spec.properties if spec is not None else ServerProperties())
     attributes: Document = {
         "host": server.host,
         "hypervisor_hostname": server.node,
@@ -206,7 +207,7 @@ def _add_administrators(document: Document, server: Server, asked: ServerPropert
             "launch_index": server.launch_index,
             "kernel_id": "",
             "ramdisk_id": "",
-            "root_device_name": "",  # on the host; gophercloud fails at null
+            "root_device_name": root_device(spec) if spec is not None else "",
             "user_data": None,  # a secret: never shown, and deleted once the server is built
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}

@@ -11,10 +11,10 @@ from objects import errors
 
 _TIMES = ("created_at", "updated_at", "launched_at", "terminated_at")
 _NUMBERS = ("launch_index", "power_state", "config_drive", "locked")
-_CONSTANT = frozenset({"kernel_id", "progress", "ramdisk_id", "root_device_name"})
+_CONSTANT = frozenset({"kernel_id", "progress", "ramdisk_id"})
 """Sort keys of the Compute API whose value is the same for all servers here, so they change nothing."""
 
-_NOT_OFFERED = frozenset({"access_ip_v4", "access_ip_v6", "auto_disk_config"})
+_NOT_OFFERED = frozenset({"access_ip_v4", "access_ip_v6", "auto_disk_config", "root_device_name"})
 """Sort keys of the Compute API whose values the summaries do not have. They are refused: without one the order is wrong."""
 
 _IGNORED = frozenset({

@@ -92,6 +92,18 @@ def _decoded(text: str | None) -> str:
         return ""
 
 
+DISK_PREFIXES = {"virtio": "vd", "ide": "hd"}
+"""Prefixes of the names of disks by their bus; any other bus has ``sd``."""
+
+
+def root_device(spec: RequestSpec) -> str:
+    """The name of the disk that the guests boot from, such as ``/dev/vda``: it follows from the bus of that disk."""
+    devices = [device for device in spec.properties.block_devices if device.get("source_type") == "image"]
+    of_image = spec.image.properties.get("hw_disk_bus") if spec.image is not None else None
+    bus = (devices[0].get("disk_bus") if devices else None) or of_image or "virtio"
+    return f"/dev/{DISK_PREFIXES.get(str(bus), 'sd')}a"
+
+
 class RequestSpec(Message, frozen=True, kw_only=True):
     """One accepted request for ``num_instances`` equal servers (a batch), or for a move of one server.
 

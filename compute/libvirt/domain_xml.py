@@ -16,6 +16,7 @@ from compute.libvirt.guest_options import GuestSettings
 from compute.libvirt.guest_properties import GuestProperties, read_properties
 from objects import errors, typed
 from objects.base import Object
+from objects.spec import DISK_PREFIXES
 from objects.text import REPLACEMENT, one_line
 
 METADATA_NAMESPACE = "urn:superconductor:guest:1"
@@ -39,8 +40,6 @@ _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U001
 _X86 = ("x86_64", "i686")
 SPARE_SLOTS = 4
 """Network interfaces that a guest of a PCI Express machine can be given while it runs, at least."""
-_TARGETS = {"virtio": "vd", "ide": "hd"}
-"""Prefixes of the names of disks by bus; sd for any other."""
 _HYPERV = ("relaxed", "vapic", "spinlocks", "vpindex", "synic", "stimer", "frequencies")
 
 
@@ -431,7 +430,7 @@ class _Making:
         """The next free name of a disk on this bus. Raises ``errors.BuildFailed`` if the machine type has no such bus."""
         if bus not in self.machine.disk_buses:
             raise errors.BuildFailed(f"Guests of machine type {self.machine.name} have no {bus} disks on this host.")
-        prefix = _TARGETS.get(bus, "sd")
+        prefix = DISK_PREFIXES.get(bus, "sd")
         number = self.names[prefix]
         self.names[prefix] += 1
         letters = chr(ord("a") + number % 26)

@@ -48,6 +48,11 @@ class NewPort(Object, frozen=True, kw_only=True):
 _COUNT = sa.select(sa.func.count()).select_from(ports).where(_P.project_id == sa.bindparam("project"))
 
 
+def count(tx: ApiTransaction, project_id: str) -> int:
+    """The ports that the project has made."""
+    return tx.execute(_COUNT, {"project": project_id}).scalar_one()
+
+
 def create(tx: ApiTransaction, new: NewPort, limit: int, now: float) -> None:
     """Make a port and claim its addresses. ``limit``: the most ports of its project; creates at the same moment may exceed it.
 
@@ -56,7 +61,7 @@ def create(tx: ApiTransaction, new: NewPort, limit: int, now: float) -> None:
     """
     if finalized.read(tx) < PORTS:
         raise errors.Conflict(f"port: {finalized.NOT_FINALIZED}")
-    if limit != UNLIMITED and tx.execute(_COUNT, {"project": new.project_id}).scalar_one() >= limit:
+    if limit != UNLIMITED and count(tx, new.project_id) >= limit:
         raise errors.Conflict(f"Quota exceeded for resources: ['port']. The project has {limit} ports: delete one first.")
     values = {
         "uuid": new.uuid,

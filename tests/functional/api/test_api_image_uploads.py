@@ -71,6 +71,19 @@ def seen(front: Front, image_id: str, headers: dict[str, str] = TENANT) -> dict[
     return image
 
 
+def test_image_content_is_downloaded(front: Front, store: FolderStore) -> None:
+    image_id = created(front)["id"]
+    waiting = front.get(f"{IMAGES}/{image_id}/file", READER)
+    assert (waiting.status_code, waiting.content) == (204, b"")
+    assert upload(front, image_id).status_code == 204
+    answer = front.get(f"{IMAGES}/{image_id}/file", READER)
+    assert (answer.status_code, answer.content) == (200, CONTENT)
+    assert answer.headers["Content-Length"] == str(len(CONTENT))
+    assert front.get(f"{IMAGES}/{image_id}/file", OTHER_TENANT).status_code == 404
+    of_operator = store.add([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001").id
+    assert front.get(f"{IMAGES}/{of_operator}/file", OTHER_TENANT).content == CONTENT
+
+
 def test_an_image_is_queued_until_its_content_is_there(front: Front, store: FolderStore) -> None:
     made = created(front, min_disk=2, os_distro="debian")
     assert (made["status"], made["visibility"], made["disk_format"], made["size"]) == ("queued", "private", "raw", None)

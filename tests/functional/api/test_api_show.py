@@ -46,6 +46,15 @@ def front(tmp_path: Path) -> Iterator[Front]:
     front.close()
 
 
+@pytest.mark.parametrize(("bus", "device"), [(None, "/dev/vda"), ("scsi", "/dev/sda"), ("ide", "/dev/hda")])
+def test_root_device_name_follows_its_bus(front: Front, bus: str | None, device: str) -> None:
+    boot = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": 0} | (
+        {"disk_bus": bus} if bus else {}
+    )
+    uuid = front.boot(block_device_mapping_v2=[boot])
+    assert front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]["OS-EXT-SRV-ATTR:root_device_name"] == device
+
+
 def test_a_server_has_the_fields_of_its_version_and_no_others(front: Front) -> None:
     """For administrators and tenants, at both ends of what is served."""
     uuid = front.boot(headers=TENANT)

@@ -84,17 +84,31 @@ def test_what_is_not_here_is_empty_or_said_in_one_line(front: Front, blue: Netwo
     assert front.get("/network/v2.0/nonsense", TENANT).status_code == 404
     refused = front.get("/network/v2.0/networks?colour=red", TENANT)
     assert (refused.status_code, "colour: is not a field" in refused.text) == (400, True)
-    for method, path in (
-        ("POST", "networks"),
-        ("PUT", f"networks/{blue.uuid}"),
-        ("DELETE", f"subnets/{UNKNOWN}"),
-        ("POST", "routers"),
+    for method, path, words in (
+        ("POST", "networks", "superconductor network create"),
+        ("PUT", f"networks/{blue.uuid}", "superconductor network create"),
+        ("DELETE", f"subnets/{UNKNOWN}", "superconductor network create"),
+        ("POST", "routers", "routers: this service has none"),
+        ("POST", "floatingips", "floatingips: this service has none"),
+        ("PUT", "quotas/p1", "[quota] ports"),
     ):
         answer = front.client.simulate_request(method, f"/network/v2.0/{path}", headers=TENANT | NEWEST, json={})
         assert answer.status_code == 501, path
-        assert "superconductor network create" in answer.json["notImplemented"]["message"]
-    quotas = front.client.simulate_delete("/network/v2.0/quotas/p1", headers=TENANT | NEWEST)
-    assert quotas.status_code == 404, "as for quotas that are not set: 'openstack quota delete' deletes these too"
+        assert words in answer.json["notImplemented"]["message"]
+
+
+def test_quotas_show_ports_and_nothing_else(front: Front, blue: Network) -> None:
+    quota = front.get("/network/v2.0/quotas/p1", TENANT).json["quota"]
+    assert (quota["port"], quota["network"], quota["security_group"]) == (ApiSettings().ports, 0, 1)
+    assert front.get("/network/v2.0/quotas/p1/default", TENANT).json["quota"] == quota
+    body = {"port": {"network_id": blue.uuid}}
+    assert front.client.simulate_post("/network/v2.0/ports", headers=TENANT, json=body).status_code == 201
+    details = front.get("/network/v2.0/quotas/p1/details", TENANT).json["quota"]
+    assert details["port"] == {"limit": quota["port"], "used": 1, "reserved": 0}
+    assert {name: each["limit"] for name, each in details.items()} == quota
+    assert front.get("/network/v2.0/quotas/p2", TENANT).status_code == 403
+    assert front.client.simulate_delete("/network/v2.0/quotas/p1", headers=TENANT).status_code == 403
+    assert front.client.simulate_delete("/network/v2.0/quotas/p1").status_code == 204, "the limits are the defaults already"
 
 
 def test_the_version_is_found_without_a_token(front: Front) -> None:
