@@ -48,6 +48,7 @@ def _document(foreseen: ForeseenBatch, told: DryRun) -> dict[str, Any]:
         "would_have_fitted": None if decision.relaxations is None else [each.words for each in decision.relaxations],
         "would_have_fitted_together": [each.words for each in decision.pairs[:1]],
         "largest_flavor": decision.largest_flavor or None,
+        "unread_hints": decision.unread_hints,
         "servers": servers,
         "one_of": told.one_of,
         "hosts": decision.hosts,

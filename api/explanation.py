@@ -138,6 +138,7 @@ def _remedies(made: Sequence[Decision], call: Call) -> dict[str, Any]:
         "would_have_fitted": None if latest is None or latest.relaxations is None else _words(latest.relaxations, call),
         "would_have_fitted_together": _words(latest.pairs, call)[:1] if latest is not None else [],
         "largest_flavor": (latest.largest_flavor if latest is not None else "") or None,
+        "unread_hints": latest.unread_hints if latest is not None else (),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cliff.columns import FormattableColumn
 from rich.console import Console
 
-from cli.explain import describe_changes, describe_filters
+from cli.explain import describe_changes, describe_filters, describe_unread_hints
 
 COLUMNS = ("Name", "Cell", "Host", "Node", "Zone", "Score", "Weighers", "Alternates")
 NUMA = "NUMA nodes"
@@ -42,6 +42,7 @@ def describe(console: Console, told: dict[str, Any]) -> None:
     if told["waits"]:
         console.print(f"{told['waits']}.", markup=False)
     describe_changes(console, told)
+    describe_unread_hints(console, told)
     if told["one_of"] > 1:
         text = f"{told['one_of']} hosts are equally good for the first server: a boot draws one of them anew."
         console.print(text, markup=False)

@@ -72,6 +72,7 @@ def describe(console: Console, explanation: dict[str, Any]) -> None:
         console.print(f"{explanation['name']} ({explanation['server_id']}): {explanation['status']}", style="bold", markup=False)
         console.print(explanation["message"], markup=False)
     describe_changes(console, explanation)
+    describe_unread_hints(console, explanation)
     decisions = explanation.get("decisions", ())
     for number, decision in enumerate(decisions, start=1):
         console.print()
@@ -104,6 +105,12 @@ def describe_changes(console: Console, told: dict[str, Any]) -> None:
         console.print(f"It would have fitted {pair}.", markup=False)
     if flavor := told.get("largest_flavor"):
         console.print(f"The largest flavor that fits: {flavor}.", markup=False)
+
+
+def describe_unread_hints(console: Console, told: dict[str, Any]) -> None:
+    """Which hints of the request changed nothing."""
+    if names := told.get("unread_hints"):  # an API of the release before does not tell
+        console.print(f"No enabled filter reads these scheduler hints: {', '.join(names)}.", markup=False)
 
 
 def _outcome(decision: dict[str, Any], explanation: dict[str, Any]) -> str:

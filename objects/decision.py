@@ -58,11 +58,12 @@ class Decision(Message, frozen=True, kw_only=True, omit_defaults=True):
     of them if there are many. ``relaxations``: single changes of the request with which it would have been placed, the smallest
     first; None: not examined. ``pairs``: where none of them is for tenants, the smallest two changes that are enough together, and
     the smallest for tenants if these are others. ``largest_flavor``: the name of the largest flavor of the project that fits then.
+    ``unread_hints``: scheduler hints of the request that no filter reads, so that they change nothing.
     ``waits``: why the decision is not final and the batch is retried until its deadline; for
     administrators, as it may name cells. ``basis``: what it takes to take the decision again; None if no host was found.
     """
 
-    VERSION: ClassVar[str] = "1.6"
+    VERSION: ClassVar[str] = "1.7"
 
     id: str
     batch_id: str
@@ -83,6 +84,7 @@ class Decision(Message, frozen=True, kw_only=True, omit_defaults=True):
     waits: str = ""
     pairs: tuple[RelaxationPair, ...] = ()
     largest_flavor: str = ""
+    unread_hints: tuple[str, ...] = ()
     basis: Basis | None = None
 
     @property

@@ -33,7 +33,7 @@ class DryRun(Message, frozen=True, kw_only=True):
     draws anew, by its own request ID.
     """
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     decision: Decision
     servers: tuple[PlannedServer, ...] = ()

@@ -17,6 +17,8 @@ NEAR = "build_near_host_ip"
 CIDR = "cidr"
 QUERY = "query"
 FAULT_DOMAIN = "fault_domain"
+READ_BY_API = frozenset({"group", "ignore_hosts", FAULT_DOMAIN})
+"""Hints that become fields of the request, or are read with one."""
 FAULT_DOMAIN_LENGTH = 255
 """Maximum number of characters of the name of a fault domain."""
 DEFAULT_CIDR = "/24"

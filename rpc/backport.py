@@ -85,6 +85,7 @@ CHANGES = (
     FieldChange(since=V1_1, message="Decision", path=("pairs",)),
     FieldChange(since=V1_1, message="Decision", path=("largest_flavor",)),
     FieldChange(since=V1_1, message="Decision", path=("basis",)),
+    FieldChange(since=V1_1, message="Decision", path=("unread_hints",)),
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "image"), carries="An image of a server"),
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "ports")),
     FieldChange(since=V1_1, message="TaskOrder", path=("kind",), values=NEW_TASKS, carries="Such a task"),

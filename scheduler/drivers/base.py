@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from objects import hints
 from objects.decision import FilterCount
+from objects.spec import RequestSpec
 from scheduler.filters.always import always, at_last
 from scheduler.filters.base import Filter
 from scheduler.plan import engine
@@ -74,6 +76,15 @@ class SchedulerDriver(Criteria, abc.ABC):
         with table.tentative():
             rows = self.place(table, request, found, 1)
         return rows[0] if rows else None
+
+    def unread_hints(self, spec: RequestSpec) -> tuple[str, ...]:
+        """Scheduler hints of the request that neither a filter nor the API reads; none while an enabled plug-in may read any."""
+        plugins: tuple[Filter | Weigher, ...] = (*self.filters, *self.weighers)
+        with_hints = [plugin for plugin in plugins if "scheduler_hints" in plugin.applies_when]
+        if not all(plugin.hint_names for plugin in with_hints):
+            return ()
+        known = {name for plugin in with_hints for name in plugin.hint_names} | hints.READ_BY_API
+        return tuple(sorted(spec.scheduler_hints.keys() - known))
 
     @abc.abstractmethod
     def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:

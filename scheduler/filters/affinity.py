@@ -75,6 +75,7 @@ class ServerGroupRackFilter(Filter):
     reason = "in no rack, or in one that other members of the server group close"
     guards_host = True
     on_demand = True
+    hint_names = (hints.FAULT_DOMAIN,)
     applies_when = ("group",)
     reads = ("group", "scheduler_hints")
     per_host = True
@@ -133,6 +134,7 @@ class SameHostFilter(Filter):
 
     reason = "not with the servers of the hint same_host"
     on_demand = True
+    hint_names = (hints.SAME_HOST,)
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
@@ -151,6 +153,7 @@ class DifferentHostFilter(Filter):
 
     reason = "with one of the servers of the hint different_host"
     on_demand = True
+    hint_names = (hints.DIFFERENT_HOST,)
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
@@ -168,6 +171,7 @@ class SimpleCIDRAffinityFilter(Filter):
 
     reason = "not near the address of the hint build_near_host_ip"
     on_demand = True
+    hint_names = (hints.NEAR, hints.CIDR)
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

@@ -38,6 +38,9 @@ class Filter(abc.ABC):
     host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass has to
     say it again.
 
+    ``hint_names``: the scheduler hints that it reads. A filter of a site that applies when there are hints, and names none, may
+    read any.
+
     ``reads`` and ``applies_when`` together tell which changes of a refused request may alter the answers.
     """
 
@@ -46,6 +49,7 @@ class Filter(abc.ABC):
     on_demand: ClassVar[bool] = False
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
+    hint_names: ClassVar[tuple[str, ...]] = ()
     says_rows: ClassVar[bool] = False
     per_host: ClassVar[bool] = False
     host_by_host: ClassVar[bool] = False

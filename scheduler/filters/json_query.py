@@ -47,6 +47,7 @@ class JsonFilter(Filter):
 
     reason = "not what the hint query asks for"
     on_demand = True
+    hint_names = (hints.QUERY,)
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:

@@ -57,6 +57,7 @@ def decision_of(
         waits=job.waits,
         pairs=remedies.pairs,
         largest_flavor=remedies.largest_flavor,
+        unread_hints=driver.unread_hints(job.spec),
         basis=_basis(job, request, table, driver, moment),
     )
 

@@ -21,6 +21,7 @@ class Weigher(abc.ABC):
 
     ``least``: the lower end of the range (Nova's ``minval``); lower weights are raised to it. None: the lowest weight.
     ``option``: if aggregates have this key, the smallest of their values is the multiplier of their hosts.
+    ``hint_names``: the scheduler hints that it reads.
     ``applies_when``: the weigher runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.plan.shapes.FIELDS``. The answers of each host
@@ -35,6 +36,7 @@ class Weigher(abc.ABC):
     least: ClassVar[float | None] = None
     option: ClassVar[str] = ""
     applies_when: ClassVar[tuple[str, ...]] = ()
+    hint_names: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
     of_fleet: ClassVar[bool] = False
     says_rows: ClassVar[bool] = False

@@ -118,6 +118,12 @@ def test_a_refusal_says_what_would_be_enough(front: Front) -> None:
     assert closed["would_have_fitted"] == ["in cell cell1, closed to it"]
 
 
+def test_hints_that_no_filter_reads_are_told(front: Front) -> None:
+    found = told(front, body({"ignore_hosts": ["h1"], "diferent_host": [UNKNOWN], "colour": "red"}))
+    assert (found["outcome"], found["unread_hints"]) == ("placed", ["colour", "diferent_host"])
+    assert told(front, body())["unread_hints"] == []
+
+
 def test_where_no_single_change_is_enough_two_are_told_and_the_largest_flavor_of_the_project(front: Front) -> None:
     sizes = {"s": (2, 2048), "m": (4, 4096), "private": (8, 8192), "off": (10, 8192), "huge": (99, 10**6)}
     for name, (vcpus, memory_mb) in sizes.items():

@@ -24,7 +24,7 @@ from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
 
-REMEDIES = {"would_have_fitted", "would_have_fitted_together", "largest_flavor"}
+REMEDIES = {"would_have_fitted", "would_have_fitted_together", "largest_flavor", "unread_hints"}
 
 
 @pytest.fixture
@@ -210,6 +210,7 @@ def test_where_no_single_change_is_enough_two_are_told_and_a_flavor(front: Front
         "would_have_fitted": [],
         "would_have_fitted_together": ["with a flavor of fewer vCPUs and less memory"],
         "largest_flavor": "m1.tiny",
+        "unread_hints": [],
     }
     everything = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
     assert everything["would_have_fitted_together"] == ["with a flavor of 2 vCPUs less and 512 MiB less memory"]
