@@ -15,6 +15,7 @@ from db.cell import services
 from db.cell.services import SeenService
 from objects.base import Object
 from objects.process import AGENT_BINARY
+from service.daemon_thread import start_daemon
 
 CACHE_LIFETIME_S = 5.0
 """Seconds that the cells' answers are cached."""
@@ -92,8 +93,8 @@ class HostWatch:
         if age < CACHE_LIFETIME_S:
             return
         if age < CACHE_MAX_AGE_S:
-            if self._asking.acquire(blocking=False):
-                threading.Thread(target=self._ask_and_release, name="hosts", daemon=True).start()
+            if self._asking.acquire(blocking=False) and not start_daemon("hosts", self._ask_and_release):
+                self._asking.release()
             return
         with self._asking:
             if time.monotonic() - self._asked_at >= CACHE_LIFETIME_S:

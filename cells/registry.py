@@ -214,6 +214,13 @@ class CellRegistry:
 def _closing(cells: Iterable[Cell]) -> list[threading.Thread]:
     """Close cells in threads of their own: a dead broker takes its time, and whoever came by should not have to wait for it."""
     threads = [threading.Thread(target=cell.close, name=f"close {cell.name}", daemon=True) for cell in cells]
-    for thread in threads:
+    return [thread for thread in threads if _is_started(thread)]
+
+
+def _is_started(thread: threading.Thread) -> bool:
+    try:
         thread.start()
-    return threads
+    except RuntimeError:  # the system starts no more threads now
+        thread.run()
+        return False
+    return True

@@ -54,7 +54,7 @@ def discover_until(
     try:
         while not stopped.is_set():
             missing = newcomers.look()
-            if not missing and region.schedulable() >= len(hosts):
+            if not missing and region.known_hosts() >= len(hosts):
                 return
             if time.monotonic() > give_up:
                 raise errors.Invalid(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from service.daemon_thread import start_daemon
+
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -206,9 +208,11 @@ class WorkerPool:
         return self._threads - min(self._lost, self._spare)
 
     def _staff(self) -> None:
-        """Start a thread if queued calls need one. The caller holds the lock."""
-        if self._waiting > self._idle and self._useful < self._size:
-            threading.Thread(target=self._work, name=f"{self._name}-{self._threads + 1}", daemon=True).start()
+        """Start a thread if queued calls need one. If none can be started, they wait for one of those there are, or for the next
+        call. The caller holds the lock.
+        """
+        needed = self._waiting > self._idle and self._useful < self._size
+        if needed and start_daemon(f"{self._name}-{self._threads + 1}", self._work):
             self._threads += 1
             self._idle += 1
 

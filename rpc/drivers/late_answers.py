@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
 from service.retry import pause_after
 
@@ -53,7 +54,7 @@ class LateAnswers:
         self._missing: dict[str, _Missing] = {}
         self._size = 0
         self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._runs = False
 
     def add(self, reply_q: str, body: bytes) -> None:
         now = time.monotonic()
@@ -65,9 +66,8 @@ class LateAnswers:
             self._size += len(body)
             while len(self._missing) > QUEUES_LIMIT or self._size > KEPT_BYTES_LIMIT:
                 self._forget(next(iter(self._missing)))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rabbit-late-answers", daemon=True)
-                self._thread.start()
+            if not self._runs:
+                self._runs = start_daemon("rabbit-late-answers", self._run)
             self._changed.notify()
 
     def stop(self) -> None:

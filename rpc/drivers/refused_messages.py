@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from objects.text import one_line
 from rpc.drivers.frames import Delivery
 from service import metrics
+from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class RefusedMessages:
         self._complaints = RateLimitedLog(LOG)
         self._waiting: queue.Queue[RefusedMessage | None] = queue.Queue(WAITING_LIMIT)
         self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._runs = False
 
     def __call__(self, arrival: Delivery, queue_name: str, kind: str, why: str) -> None:
         """Never raises. ``kind``: one of few words, which tells what is the same."""
@@ -78,9 +79,8 @@ class RefusedMessages:
         except queue.Full:
             return
         with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rabbit-refused", daemon=True)
-                self._thread.start()
+            if not self._runs:
+                self._runs = start_daemon("rabbit-refused", self._run)
 
     def stop(self) -> None:
         try:
