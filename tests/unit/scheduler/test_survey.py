@@ -74,7 +74,9 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
     seed: int, sizes: int, zone: str | None, vcpus: int
 ) -> None:
     table = big_table(random.Random(seed), sizes)
-    driver = fleet.driver(enabled_filters=(*DEFAULT_FILTERS, "NumInstancesFilter"), shuffle_best_same_weighed_hosts=False)
+    filters = (*DEFAULT_FILTERS, "NumInstancesFilter")
+    # a fleet that is fuller than leftover_from would be packed
+    driver = fleet.driver(enabled_filters=filters, shuffle_best_same_weighed_hosts=False, leftover_weight_multiplier=0.0)
     asked = fleet.request(fleet.spec(fleet.flavor(vcpus, 1024 * vcpus), availability_zone=zone), table, alive_since=1.0)
     scores = plain(table, asked)
     found = engine.survey(table, driver, asked)
