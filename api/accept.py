@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -21,7 +22,7 @@ from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from db import secrets
-from db.api import builds, finalized, holds, host_mappings
+from db.api import builds, epochs, finalized, holds, host_mappings
 from db.api import ports as project_ports
 from db.api.builds import Accepted, NewBatch, NewServer
 from db.sql.connection import ApiTransaction
@@ -95,10 +96,28 @@ class Acceptor:
     def accept(self, call: Call, body: CreateBody, key: ClientKey | None, hold_seconds: int = 0) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
+        It is judged by what is cached, and the transaction checks that this was in force. Otherwise, and before a refusal, it is
+        judged once more, by what is in force since the request came.
         ``hold_seconds``: it is held for so long; 0: it is built at once.
         If the ``key`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
+        # First, so that whatever is looked up later is as new as these epochs, or newer.
+        known = epochs.total({**self._catalog.epochs, **self._limits.epochs})
+        try:
+            return self._accept_once(msgspec.structs.replace(call, since=-math.inf), body, key, hold_seconds, known)
+        except epochs.Superseded:
+            pass
+        except (errors.Invalid, errors.Forbidden, errors.OverQuota, errors.Conflict):
+            if epochs.total(self._catalog.epochs_in_force(call)) == known:
+                raise
+        return self._accept_once(call, body, key, hold_seconds, None)
+
+    def _accept_once(
+        self, call: Call, body: CreateBody, key: ClientKey | None, hold_seconds: int, judged_by: int | None
+    ) -> AcceptedBatch:
         arrival, given = self.prepare(call, body)
+        admission = msgspec.structs.replace(arrival.admission, judged_by=judged_by)
+        arrival = msgspec.structs.replace(arrival, admission=admission)
         began = time.time()
         if hold_seconds:
             now = self._database.now()
@@ -122,14 +141,14 @@ class Acceptor:
         server = body.server
         least, count = create.counts(server, self._settings.max_servers_per_request)
         if server.personality:
-            create.check_personality(server.personality, self._limits.in_force(call.context))
+            create.check_personality(server.personality, self._limits.in_force(call))
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         uuids = _new_uuids(count)
         given = self._boot_secrets.given(server)
         sealed = self._boot_secrets.seal(batch_id, given)
         spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
         planned = ports.plan(
-            server.networks, count, partial(self._catalog.networks, call), partial(self._project_ports, call.context.project_id)
+            server.networks, count, self._catalog.networks(call), partial(self._project_ports, call.context.project_id)
         )
         spec = msgspec.structs.replace(spec, properties=msgspec.structs.replace(spec.properties, networks=ports.text(planned)))
         servers = [
@@ -137,12 +156,12 @@ class Acceptor:
             for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
         ]
         deadline = self._database.now() + self._settings.build_timeout
-        most = self._limits.of(spec.project_id)["server_group_members"]
+        most = self._limits.of(spec.project_id, call)["server_group_members"]
         admission = Admission(
-            limits=self._limits.of_servers(),
+            limits=self._limits.of_servers(call),
             at_least=least,
             group_members=most,
-            user_group_members=self._limits.of_user(spec.project_id, spec.user_id).get("server_group_members", UNLIMITED),
+            user_group_members=self._limits.of_user(spec.project_id, spec.user_id, call).get("server_group_members", UNLIMITED),
             unique_names=self._settings.unique_server_names,
         )
         arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
@@ -197,9 +216,7 @@ class Acceptor:
             scheduler_hints=hints,
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
-            properties=create.properties(
-                server, self._key(call, server.key_name), self._limits.in_force(context)["metadata_items"]
-            ),
+            properties=create.properties(server, self._key(call, server.key_name), self._limits.in_force(call)["metadata_items"]),
             has_secrets=has_secrets,
             all_or_nothing=all_or_nothing,
         )
@@ -244,7 +261,7 @@ class Acceptor:
             raise errors.Forbidden("server.availability_zone: policy does not let you name a host (zone:host:node)")
         if ":" in node or (":" in given and not (host or node)):
             raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
-        if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
+        if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone, call):
             raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
         if ":" in given:
             self._refuse_unknown("server.availability_zone", host or None, node or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import cast
 
 import falcon
@@ -23,7 +24,8 @@ class Call(Object, frozen=True, kw_only=True):
 
     ``prefix`` is scheme, host and port. ``project_path`` is ``/{project_id}`` if the request's path has it, so that links keep it.
     ``rule`` guards the handler. ``detailed_faults``: tenants see how many hosts each filter left, and by how much a request was too
-    large.
+    large. ``since``: when the request came (monotonic clock). Whatever is in force by then counts for it, whichever process has
+    changed it: caches look whether they have older rows.
     """
 
     context: RequestContext
@@ -33,6 +35,7 @@ class Call(Object, frozen=True, kw_only=True):
     rule: str = ADMIN
     project_path: str = ""
     detailed_faults: bool = False
+    since: float = msgspec.field(default_factory=time.monotonic)
 
     def has(self, feature: Since) -> bool:
         return feature.holds(self.version)
@@ -45,6 +48,10 @@ class Call(Object, frozen=True, kw_only=True):
     def sees_fleet(self) -> bool:
         """Whether faults and explanations may show the size and usage of the fleet."""
         return self.detailed_faults or self.may(EXPLAIN_ALL)
+
+    def after_write(self) -> Call:
+        """The same call for what it reads after its own write."""
+        return msgspec.structs.replace(self, since=time.monotonic())
 
     def guarded_by(self, rule: str, project_id: str | None = None) -> Call:
         """The same call with the rule that guards its handler. Raises errors.Forbidden if the rule does not allow it."""

@@ -56,9 +56,9 @@ class ServerCapacity:
             raise errors.Invalid("flavor: name one flavor or several")
         cells, hosts = self._cells(given["without_cell"], "without_cell"), self._hosts(given["without_host"], "without_host")
         specs = [self._spec(call, flavor, cells, hosts) for flavor in given["flavor"]]
-        answer(resp, {"capacity": self._schedulers.capacity(call, specs, self._lost(given))})
+        answer(resp, {"capacity": self._schedulers.capacity(call, specs, self._lost(call, given))})
 
-    def _lost(self, given: Mapping[str, Sequence[str]]) -> Loss | None:
+    def _lost(self, call: Call, given: Mapping[str, Sequence[str]]) -> Loss | None:
         """What the question assumes to be lost. Raises errors.Invalid for what there is not, and for more than one."""
         found = [(kind, name) for kind in LossKind for name in given[f"lost_{kind}"]]
         if not found:
@@ -71,9 +71,9 @@ class ServerCapacity:
                 [name] = self._cells([name], "lost_cell")
             case LossKind.HOST:
                 self._hosts([name], "lost_host")
-            case LossKind.ZONE if name != self._settings.default_availability_zone and not self._catalog.has_zone(name):
+            case LossKind.ZONE if name != self._settings.default_availability_zone and not self._catalog.has_zone(name, call):
                 raise errors.Invalid(f"lost_zone: zone {name[:80]!r} could not be found")
-            case LossKind.RACK if not self._catalog.has_rack(name):
+            case LossKind.RACK if not self._catalog.has_rack(name, call):
                 raise errors.Invalid(f"lost_rack: rack {name[:80]!r} could not be found")
         return Loss(kind=kind, name=name)
 

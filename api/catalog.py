@@ -1,22 +1,22 @@
-"""Flavors, zones, server groups and networks that a request may name, cached until their epochs change."""
+"""Flavors, zones, server groups and networks that a request may name, cached until their epochs change.
+
+Every answer is as new as the request, ``Call.since``. A boot looks only if the transaction that accepts it finds newer epochs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from api import policies
 from api.call import Call
 from db.api import aggregates, flavors, networks, server_groups
 from db.api.cache import EpochCache, EpochReader
+from db.api.epochs import Epoch
 from db.sql.connection import ApiTransaction
-from db.sql.engine import ApiDatabase
 from objects.base import Object
 from objects.flavor import Flavor
 from objects.group import ServerGroup
 from objects.network import Network
-
-EPOCH_POLL_INTERVAL_S = 1.0
-"""Seconds between two reads of the epochs."""
 
 
 class Offer(Object, frozen=True, kw_only=True):
@@ -33,63 +33,57 @@ class Offer(Object, frozen=True, kw_only=True):
 
 
 class Catalog:
-    """Answers from the cache. An unknown name is looked up once more in the database before it is refused."""
+    """Answers from the cache, with one statement for each request."""
 
-    def __init__(self, database: ApiDatabase) -> None:
-        reader = EpochReader(database)
-        self._offer = EpochCache(reader, ("flavors", "aggregates"), _load_offer, interval=EPOCH_POLL_INTERVAL_S)
-        self._groups = EpochCache(reader, ("groups",), _load_groups, interval=EPOCH_POLL_INTERVAL_S)
-        self._networks = EpochCache(reader, ("networks",), _load_networks, interval=EPOCH_POLL_INTERVAL_S)
+    def __init__(self, reader: EpochReader) -> None:
+        self._reader = reader
+        self._offer = EpochCache(reader, (Epoch.FLAVORS, Epoch.AGGREGATES), _load_offer)
+        self._groups = EpochCache(reader, (Epoch.GROUPS,), _load_groups)
+        self._networks = EpochCache(reader, (Epoch.NETWORKS,), _load_networks)
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """Of what is cached: what the catalog answers later is as new as these, or newer."""
+        return {**self._offer.epochs, **self._groups.epochs, **self._networks.epochs}
+
+    def epochs_in_force(self, call: Call) -> Mapping[str, int]:
+        """All epochs, as of the request. Raises DatabaseUnavailable."""
+        return self._reader.read(call.since)[0]
 
     def flavors(self, call: Call, public: bool | None) -> list[Flavor]:
-        """The flavors that the caller may see, as they are now. ``public``: the public ones and those that the caller's project was
+        """The flavors that the caller may see. ``public``: the public ones and those that the caller's project was
         given access to; False: those that are not public; None: all.
         """
-        offer = self._offer.refresh()
+        offer = self._offer.refresh(call.since)
         found = [flavor for flavor in offer.flavors.values() if _visible(flavor, offer, call)]
         if public:
             return [flavor for flavor in found if flavor.is_public or _was_given(flavor, offer, call)]
         return [flavor for flavor in found if public is None or not flavor.is_public]
 
-    def flavor(self, flavor_id: str, call: Call, *, latest: bool = False) -> Flavor | None:
-        """By ID, else by name, because people use flavor names. ``latest``: as it is now, not a second ago."""
-        offer = self._offer.refresh() if latest else self._offer.get()
+    def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
+        """By ID, else by name, because people use flavor names."""
+        offer = self._offer.refresh(call.since)
         found = _find_flavor(offer, flavor_id)
-        if found is None or not _visible(found, offer, call):
-            offer = self._offer.refresh()
-            found = _find_flavor(offer, flavor_id)
         return found if found is not None and _visible(found, offer, call) else None
 
-    def has_zone(self, name: str) -> bool:
-        if name in self._offer.get().zones:
-            return True
-        return name in self._offer.refresh().zones
+    def has_zone(self, name: str, call: Call) -> bool:
+        return name in self._offer.refresh(call.since).zones
 
-    def has_rack(self, name: str) -> bool:
-        return name in self._offer.get().racks or name in self._offer.refresh().racks
+    def has_rack(self, name: str, call: Call) -> bool:
+        return name in self._offer.refresh(call.since).racks
 
     def group(self, reference: str, call: Call) -> ServerGroup | None:
         """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
-        found = _find_group(self._groups.get(), reference, call)
-        if found is None:
-            self._groups.refresh()
-            found = _find_group(self._groups.get(), reference, call)
-        return found
+        return _find_group(self._groups.refresh(call.since), reference, call)
 
-    def networks(self, call: Call, wanted: Collection[str] = ()) -> dict[str, Network]:
-        """The networks that the caller's project may use, by uuid. ``wanted``: uuids that the answer should have."""
-        return self.networks_of(call.context.project_id, wanted)
+    def networks(self, call: Call, project_id: str | None = None) -> dict[str, Network]:
+        """The networks that the project may use, by uuid. ``project_id`` None: the caller's."""
+        project_id = call.context.project_id if project_id is None else project_id
+        return {uuid: network for uuid, network in self._networks.refresh(call.since).items() if network.serves(project_id)}
 
-    def networks_of(self, project_id: str, wanted: Collection[str] = ()) -> dict[str, Network]:
-        """The same of this project."""
-        every = self._networks.get()
-        if any(uuid not in every for uuid in wanted):
-            every = self._networks.refresh()
-        return {uuid: network for uuid, network in every.items() if network.serves(project_id)}
-
-    def network(self, uuid: str) -> Network | None:
+    def network(self, uuid: str, call: Call) -> Network | None:
         """This network, whoever may use it."""
-        return self._networks.get().get(uuid)
+        return self._networks.refresh(call.since).get(uuid)
 
 
 def _load_offer(tx: ApiTransaction) -> Offer:

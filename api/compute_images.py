@@ -113,7 +113,7 @@ class ComputeImageMetadata:
     def _write(self, req: falcon.Request, image_id: str, wanted: dict[str, str]) -> dict[str, str]:
         """The properties of the image from now on. Raises errors.Forbidden for too many."""
         call = calls.of(req)
-        limit = self._limits.in_force(call.context)["metadata_items"]
+        limit = self._limits.in_force(call)["metadata_items"]
         return properties_of(self._images.change(call, image_id, checked_metadata(wanted, limit)))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class OneFlavor:
 
 def find(catalog: Catalog, flavor_id: str, call: Call) -> Flavor:
     """A flavor that the caller may see. Raises errors.NotFound."""
-    flavor = catalog.flavor(flavor_id, call, latest=True)
+    flavor = catalog.flavor(flavor_id, call)
     if flavor is None:
         raise missing(flavor_id)
     return flavor

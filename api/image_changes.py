@@ -83,7 +83,7 @@ class ImageChanges:
         for name in sorted(touched & SHOWN - {"name", "min_disk", "min_ram"}):
             if wanted.get(name) != before[name]:
                 raise errors.Invalid(f"{name}: cannot be changed")
-        limit = self._limits.in_force(call.context)["metadata_items"]
+        limit = self._limits.in_force(call)["metadata_items"]
         properties = checked_metadata(properties_of(wanted), limit)
         fields = {"name": wanted["name"] or "", "min_disk": wanted["min_disk"], "min_ram": wanted["min_ram"]}
         answer(resp, self._images.change(call, image_id, properties, **fields))

@@ -48,7 +48,7 @@ class ProjectLimits:
         call = calls.of(req)
         project_id = _project(req, call)
         quota, groups = self._database.read(quotas.usage, project_id)
-        limits = self._limits.of(project_id, latest=True)
+        limits = self._limits.of(project_id, call)
         limits |= msgspec.structs.asdict(quota.own.over(of_servers(limits)))
         absolute = {
             "totalInstancesUsed": quota.used.instances,

@@ -57,7 +57,7 @@ class NetworkPorts:
         if not call.may(policies.PORT_CREATE, project):
             raise errors.Forbidden("port.project_id: policy does not let you make ports of other projects")
         ports.refuse_unserved(asked, project)
-        network = self._catalog.networks_of(project, [asked["network_id"]]).get(asked["network_id"])
+        network = self._catalog.networks(call, project).get(asked["network_id"])
         if network is None:
             raise missing("network", asked["network_id"])
         new = rows.NewPort(
@@ -73,7 +73,7 @@ class NetworkPorts:
             self._database.write(rows.create, new, self._settings.ports, self._database.now())
         except errors.AddressInUse as error:
             raise errors.Conflict(str(error)) from error
-        answer(resp, {"port": self._project_port(self._database.read(rows.get, new.uuid))}, 201)
+        answer(resp, {"port": self._project_port(self._database.read(rows.get, new.uuid), call)}, 201)
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, port_id: str) -> None:
         call = calls.of(req)
@@ -81,7 +81,7 @@ class NetworkPorts:
         if made is None:
             documents = self._documents(call, [])
         elif made.server_uuid is None:
-            documents = [self._project_port(made)]
+            documents = [self._project_port(made, call)]
         else:
             documents = self._documents(call, [made], [made.server_uuid])
         answer_one(req, resp, "port", documents, port_id)
@@ -150,21 +150,21 @@ class NetworkPorts:
             opened = self._database.read(operations.open_for, uuids)
             for server in servers:
                 for port in own.get(server.uuid, ()):
-                    network = self._catalog.network(port.network_id)
+                    network = self._catalog.network(port.network_id, call)
                     document = _of_server(server, port, network) | {
                         "status": ports.state_of(server, port, opened.get(server.uuid)),
                     }
                     kept = left.pop(port.mac, None)
                     found.append(document if kept is None else document | _what_projects_set(kept))
-        return found + [self._project_port(port) for port in left.values()]
+        return found + [self._project_port(port, call) for port in left.values()]
 
-    def _project_port(self, port: ProjectPort) -> Document:
+    def _project_port(self, port: ProjectPort, call: Call) -> Document:
         """``device_id``: also of a server that is deleted, until its last guest is gone."""
         return {
             **_of_any(port.project_id, port.network_id, port.mac),
             "device_id": port.server_uuid or "",
             "device_owner": "",
-            "fixed_ips": ports.in_subnets(port.addresses, self._catalog.network(port.network_id)),
+            "fixed_ips": ports.in_subnets(port.addresses, self._catalog.network(port.network_id, call)),
             "status": "DOWN",
             **_what_projects_set(port),
         }

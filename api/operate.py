@@ -158,7 +158,7 @@ class Operations:
             twin_uuid=str(uuid.uuid4()) if kind.moves else None,
             batch_id=batch_id,
             destination_cell=destination_cell,
-            limits=self._limits.of_servers(),
+            limits=self._limits.of_servers(call),
             sealed=self._boot_secrets.seal(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
         )
@@ -262,7 +262,7 @@ class Operations:
             zone = args.availability_zone
             if operation is not None:
                 raise errors.Conflict(f"Cannot 'unshelve' instance {server_id} to a zone or host before it is SHELVED_OFFLOADED")
-            if zone is not None and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone):
+            if zone is not None and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone, call):
                 raise errors.Invalid(f"unshelve.availability_zone: zone {zone[:80]!r} could not be found")
             self.accept(call, server_id, OperationKind.UNSHELVE, args)
             return
@@ -322,7 +322,7 @@ class Operations:
 
     def limits(self, call: Call) -> dict[str, int]:
         """The limits in force for the caller, by the names of quotas; -1: none."""
-        return self._limits.in_force(call.context)
+        return self._limits.in_force(call)
 
     def public_key(self, call: Call, name: str) -> str:
         """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""

@@ -55,7 +55,7 @@ def _every(catalog: Catalog, call: Call) -> list[Network]:
 
 
 def _find(catalog: Catalog, call: Call, uuid: str) -> Network:
-    found = catalog.networks(call, [uuid]).get(uuid)
+    found = catalog.networks(call).get(uuid)
     if found is None:
         raise errors.NotFound("Network not found")
     return found

@@ -33,10 +33,10 @@ NO_NETWORK = "There is no network that the project of the server may use."
 def plan(
     asked: str | Sequence[AskedNetwork],
     count: int,
-    usable: Callable[[Collection[str]], Mapping[str, Network]],
+    usable: Mapping[str, Network],
     made: Callable[[Collection[str]], Mapping[str, ProjectPort]],
 ) -> tuple[PortRequest, ...]:
-    """The interfaces of each of the ``count`` servers. ``usable``: the project's networks by uuid, up to date for these uuids.
+    """The interfaces of each of the ``count`` servers. ``usable``: the project's networks by uuid.
 
     ``made``: those of these ports that the project has. Without a list of networks it is the only one that the project may use;
     there may be none. Raises errors.Invalid, and errors.Conflict if there are several.
@@ -44,17 +44,14 @@ def plan(
     if asked == "none":
         return ()
     if not asked or isinstance(asked, str):
-        every = list(usable(()).values())
-        if len(every) > 1:
+        if len(usable) > 1:
             raise errors.Conflict("Multiple possible networks found, use a Network ID to be more specific.")
-        return tuple(_request(network, None, None) for network in every)
+        return tuple(_request(network, None, None) for network in usable.values())
     _check_asked(asked, count)
     wanted = [each.port for each in asked if each.port is not None]
     found = made(wanted) if wanted else {}
-    of_ports = [port.network_id for port in found.values()]
-    networks = usable([*of_ports, *(each.uuid for each in asked if each.uuid is not None)])
     return tuple(
-        _named(number, each, networks, count) if each.port is None else _of_port(each.port, each.tag, found, networks)
+        _named(number, each, usable, count) if each.port is None else _of_port(each.port, each.tag, found, usable)
         for number, each in enumerate(asked)
     )
 

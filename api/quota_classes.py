@@ -48,10 +48,10 @@ class QuotaClasses:
         self._validator.check(call.version, document)
         given = limits_in_force.given(document["quota_class_set"], "quota_class_set")
         self._database.write(quota_limits.change, quota_limits.DEFAULTS, given)
-        answer(resp, {"quota_class_set": self._shown(call)})
+        answer(resp, {"quota_class_set": self._shown(call.after_write())})
 
     def _shown(self, call: Call) -> dict[str, int]:
-        limits = self._limits.defaults(latest=True)
+        limits = self._limits.defaults(call)
         names = names_in(call, Since.NETWORK_CLASSES_GONE)
         hidden = () if call.has(Since.NETWORK_CLASSES_GONE) else _LATE
         return {name: limits[name] for name in names if name not in hidden}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +13,9 @@ from api.opts import ApiSettings
 from api.schemas import INJECTED_QUOTAS, METADATA_ITEMS_LIMIT, NETWORK_QUOTAS
 from db.api import quota_limits
 from db.api.cache import EpochCache, EpochReader
-from db.sql.engine import ApiDatabase
+from db.api.epochs import Epoch
 from objects import errors
 from objects.base import INT32_MAX
-from objects.context import RequestContext
 from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower
 
 INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, "injected_file_path_bytes": 255}
@@ -23,40 +23,41 @@ INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, 
 
 
 class LimitsInForce:
-    """Answers from a cache that is at most a second old. Thread-safe."""
+    """Answers from a cache, as of ``Call.since``, like the catalog. Thread-safe."""
 
-    def __init__(self, settings: ApiSettings, database: ApiDatabase) -> None:
-        self._cache = EpochCache(EpochReader(database), ("quotas",), quota_limits.read)
+    def __init__(self, settings: ApiSettings, reader: EpochReader) -> None:
+        self._cache = EpochCache(reader, (Epoch.QUOTAS,), quota_limits.read)
         self._configured = configured(settings)
 
-    def defaults(self, *, latest: bool = False) -> dict[str, int]:
-        """By name, of a project without limits of its own. ``latest``: as they are now."""
-        found = self._cache.refresh() if latest else self._cache.get()
-        return self._configured | found.defaults
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """Of what is cached, as in the catalog."""
+        return self._cache.epochs
 
-    def of_servers(self) -> QuotaLimits:
+    def defaults(self, call: Call) -> dict[str, int]:
+        """By name, of a project without limits of its own."""
+        return self._configured | self._cache.refresh(call.since).defaults
+
+    def of_servers(self, call: Call) -> QuotaLimits:
         """The defaults for servers; ``db/api/quotas.py`` knows those of projects."""
-        return of_servers(self.defaults())
+        return of_servers(self.defaults(call))
 
-    def of(self, project_id: str, *, latest: bool = False) -> dict[str, int]:
+    def of(self, project_id: str, call: Call) -> dict[str, int]:
         """By name, without a project's own limits of servers."""
-        defaults = self.defaults(latest=latest)
-        return defaults | self._cache.get().projects.get(project_id, {})
+        return self.defaults(call) | self._cache.refresh(call.since).projects.get(project_id, {})
 
-    def of_user(self, project_id: str, user_id: str) -> dict[str, int]:
+    def of_user(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
         """Only those that were set for the user in the project, by name, without the limits of servers."""
-        return self._cache.get().users.get((project_id, user_id), {})
+        return self._cache.refresh(call.since).users.get((project_id, user_id), {})
 
-    def in_force(self, context: RequestContext) -> dict[str, int]:
+    def in_force(self, call: Call) -> dict[str, int]:
         """By name, for the caller: the lower one where its project and it itself have a limit. Without those of servers."""
-        return self.in_force_for(context.project_id, context.user_id)
+        return self.in_force_for(call.context.project_id, call.context.user_id, call)
 
-    def in_force_for(self, project_id: str, user_id: str) -> dict[str, int]:
+    def in_force_for(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
         """The same for this user in this project."""
-        limits = self.of(project_id)
-        return limits | {
-            name: lower(limits[name], own) for name, own in self.of_user(project_id, user_id).items() if name in limits
-        }
+        limits, own = self.of(project_id, call), self.of_user(project_id, user_id, call)
+        return limits | {name: lower(limits[name], limit) for name, limit in own.items() if name in limits}
 
 
 def configured(settings: ApiSettings) -> dict[str, int]:

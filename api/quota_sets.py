@@ -51,7 +51,7 @@ class QuotaSets:
     def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = calls.of(req)
         checked_identifier("project_id", project_id)
-        limits = self._limits.defaults(latest=True)
+        limits = self._limits.defaults(call)
         names = names_in(call, Since.NETWORK_LIMITS_GONE)
         answer(resp, {"quota_set": {"id": project_id} | {name: limits[name] for name in names}})
 
@@ -67,9 +67,9 @@ class QuotaSets:
         if user_id is None:
             quota = self._database.write(_change, project_id, given, force=force)
         else:
-            limits = self._limits.of(project_id, latest=True)
+            limits = self._limits.of(project_id, call)
             quota, user = self._database.write(_change_user, project_id, user_id, given, limits, force=force)
-        answer(resp, {"quota_set": self._numbers(quota, user, call)})
+        answer(resp, {"quota_set": self._numbers(quota, user, call.after_write())})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         """Of a project: also the limits of its users."""
@@ -79,10 +79,10 @@ class QuotaSets:
 
     def _numbers(self, quota: Quota, user: UserQuota | None, call: Call) -> dict[str, int]:
         """Every limit of the Compute API in this version, by name."""
-        limits = self._limits.of(quota.project_id, latest=True)
+        limits = self._limits.of(quota.project_id, call)
         of_servers = quota.own.over(limits_in_force.of_servers(limits))
         if user is not None:
-            limits |= self._limits.of_user(user.project_id, user.user_id)
+            limits |= self._limits.of_user(user.project_id, user.user_id, call)
             of_servers = user.own.over(of_servers)
         limits |= msgspec.structs.asdict(of_servers)
         return {name: limits[name] for name in names_in(call, Since.NETWORK_LIMITS_GONE)}

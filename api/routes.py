@@ -77,6 +77,7 @@ from api.usage import TenantUsage
 from api.usage_audits import UsageAudits
 from api.versions import CHOICES, ComputeVersion, IdentityVersion, Versions
 from cells.registry import CellRegistry
+from db.api.cache import EpochReader
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
 from images.store import open_store
@@ -103,8 +104,9 @@ class Routes:
         self._ledger = ledger
         self._guests = guests
         self._schedulers = schedulers
-        self._catalog = Catalog(database)
-        self._limits = LimitsInForce(settings, database)
+        reader = EpochReader(database)
+        self._catalog = Catalog(reader)
+        self._limits = LimitsInForce(settings, reader)
         self._watch = HostWatch(registry, settings.service_down_time, settings.cell_timeout)
         self._silences = Silences(registry)
         self._finder = Finder(settings, database, registry)

@@ -68,8 +68,8 @@ class ServerGroups:
             max_server_per_host=int(rules.get("max_server_per_host", 1)),
             max_server_per_rack=int(rules["max_server_per_rack"]) if "max_server_per_rack" in rules else None,
         )
-        limit = self._limits.of(group.project_id)["server_groups"]
-        of_user = self._limits.of_user(group.project_id, group.user_id).get("server_groups", UNLIMITED)
+        limit = self._limits.of(group.project_id, call)["server_groups"]
+        of_user = self._limits.of_user(group.project_id, group.user_id, call).get("server_groups", UNLIMITED)
         self._database.write(server_groups.create, group, limit, of_user)
         answer(resp, {"server_group": _shown(group, (), call)})
 

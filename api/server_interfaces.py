@@ -79,19 +79,19 @@ class ServerInterfaces:
     def _planned(self, call: Call, server: Server, asked: dict[str, Any]) -> PortRequest:
         """The interface that the body asks for, in a network that the server's project may use."""
         if asked.get("port_id") is not None:
-            return self._of_port(server, asked)
+            return self._of_port(call, server, asked)
         fixed_ip = asked["fixed_ips"][0]["ip_address"] if "fixed_ips" in asked else None
         net_id = asked.get("net_id")
         if fixed_ip is not None and net_id is None:
             raise errors.Invalid("interfaceAttachment.net_id: must be given with fixed_ips")
-        usable = self._catalog.networks_of(server.project_id, [net_id] if net_id else ())
+        usable = self._catalog.networks(call, server.project_id)
         return ports.plan_one(net_id, fixed_ip, asked.get("tag"), usable)
 
-    def _of_port(self, server: Server, asked: dict[str, Any]) -> PortRequest:
+    def _of_port(self, call: Call, server: Server, asked: dict[str, Any]) -> PortRequest:
         if asked.get("net_id") is not None or "fixed_ips" in asked:
             raise errors.Invalid("interfaceAttachment.port_id: a port has its network and its addresses; give it alone")
         port = self._finder.project_port(asked["port_id"], server.project_id)
-        return ports.plan_port(port, asked.get("tag"), self._catalog.networks_of(port.project_id, [port.network_id]))
+        return ports.plan_port(port, asked.get("tag"), self._catalog.networks(call, port.project_id))
 
     def _port(self, server: Server, port_id: str, made: Mapping[str, ProjectPort]) -> Port:
         """``made``: the ports of its project that the server has, by MAC."""
@@ -109,6 +109,6 @@ class ServerInterfaces:
             "net_id": port.network_id,
             "mac_addr": port.mac,
             "port_state": ports.state_of(server, port, opened),
-            "fixed_ips": ports.fixed_ips(port, self._catalog.network(port.network_id)),
+            "fixed_ips": ports.fixed_ips(port, self._catalog.network(port.network_id, call)),
         }
         return document | {"tag": port.tag} if call.has(Since.INTERFACE_TAGS) else document

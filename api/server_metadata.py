@@ -73,7 +73,7 @@ class MetadataItems:
         answer(resp, {"metadata": edited.after.metadata})
 
     def _checked(self, call: Call, metadata: dict[str, str]) -> Edit:
-        return Edit(metadata=checked_metadata(metadata, self._limits.in_force(call.context)["metadata_items"]))
+        return Edit(metadata=checked_metadata(metadata, self._limits.in_force(call)["metadata_items"]))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from db.api import claims, group_slots, movable
+from db.api import claims, epochs, group_slots, movable
 from db.api import displaced as displaced_servers
-from db.api.claiming import EVERYTHING
+from db.api.claiming import EVERYTHING, Ask, Claimed
+from db.api.ledger import Stamp
+from db.sql.connection import ApiTransaction
 from objects import errors, hints
 from objects.capacity import Capacity, Loss
 from objects.choice import Choice, refused
@@ -24,6 +26,7 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
+from scheduler.freshness import TOPOLOGY_EPOCHS
 from scheduler.plan import capacity, losses, rebalance, recheck
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.dry_run import DryRunPlanner
@@ -346,11 +349,13 @@ class SchedulerManager:
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
             topology = self._topology(look=False)
-            guarded = EVERYTHING if last else topology  # it keeps changing: use the known topology
             now = self._now(topology)
             attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
             try:
-                claimed = self._ledger.write(claims.claim, asks, attempt, guarded)
+                if last:  # it keeps changing
+                    claimed = self._ledger.write(self._claim_undisturbed, asks, attempt)
+                else:
+                    claimed = self._ledger.write(claims.claim, asks, attempt, topology)
             except claims.Raced:
                 if last:
                     raise
@@ -365,7 +370,13 @@ class SchedulerManager:
                 self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
                 return
 
-    def _now(self, epochs: Mapping[str, int] = EVERYTHING) -> PlanContext:
+    def _claim_undisturbed(self, tx: ApiTransaction, stamp: Stamp, asks: Sequence[Ask], planner: ClaimPlanner) -> Claimed:
+        """Claim on the topology as it is, which nobody can change meanwhile."""
+        epochs.hold(tx, TOPOLOGY_EPOCHS)
+        self._topology(look=True)
+        return claims.claim(tx, stamp, asks, planner)
+
+    def _now(self, known: Mapping[str, int] = EVERYTHING) -> PlanContext:
         mono, view = time.monotonic(), self._view()
         return PlanContext(
             mono=mono,
@@ -375,7 +386,7 @@ class SchedulerManager:
             mapped_since=mono - self._settings.warm_up,
             ages=view.ages,
             began=self._started,
-            epochs=epochs,
+            epochs=known,
             reading=view.reading,
             flavors=self._flavors,
         )

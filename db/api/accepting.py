@@ -85,6 +85,7 @@ def accept(
     ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
     ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server. ``held_until``: the end
     of its hold, for which the caller adds the row (``holds.begin``); None: it is built at once.
+    Raises ``epochs.Superseded`` if the batch was judged by rows that have changed.
     Raises ``errors.Conflict`` if a uuid or a name is taken, the servers of the token were purged, or a network has too few
     addresses. Raises ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no
     room.
@@ -141,13 +142,14 @@ def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
 def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> list[Accepted]:
     """Accept several batches without client tokens, if the quotas have room for all of their servers.
 
-    Raises ``errors.OverQuota`` if they have not, although a single batch may fit, and ``errors.Conflict``. After either the caller
-    must roll back and accept each batch alone.
+    Raises ``errors.OverQuota`` if they have not, although a single batch may fit, ``errors.Conflict``, and ``epochs.Superseded`` if
+    one of them was judged by rows that have changed. After any the caller must roll back and accept each batch alone.
     """
     _insert(tx, arrivals, now)
+    judged_by = {arrival.admission.judged_by for arrival in arrivals}
     more = shares((a.spec.project_id, a.spec.user_id, QuotaUsage.of(a.spec.flavor, len(a.servers))) for a in arrivals)
     for project_id, by_user in more.items():
-        quotas.charge_all(tx, project_id, by_user, arrivals[0].admission.limits)
+        quotas.charge_all(tx, project_id, by_user, arrivals[0].admission.limits, judged_by)
     _refuse_crowds(tx, arrivals)
     return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
 

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from db.api import epochs
@@ -91,6 +91,11 @@ class EpochCache(Generic[T]):
         finally:
             self._looking.release()
 
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """Those that the value was loaded for: it is as new as these, or newer. Empty before the first load."""
+        return self._epochs or {}
+
     def _is_fresh(self, interval: float) -> bool:
         """Whether no epochs were read after the last check, and that was ``interval`` seconds ago at most, or the next is later."""
         return self._reader.read_at <= self._looked and time.monotonic() < max(self._next, self._looked + interval)
@@ -102,6 +107,9 @@ class EpochCache(Generic[T]):
         yet.
         """
         asked = time.monotonic() if since is None else since
+        looked, known = self._looked, self._value  # in this order: the value is as new as the look, or newer
+        if known is not None and looked >= asked:
+            return known[0]
         with self._looking:
             value = self._value
             if value is None:

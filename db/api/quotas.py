@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import finalized, user_quotas
+from db.api import epochs, finalized, user_quotas
 from db.api.tables import quotas, server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
@@ -42,7 +42,10 @@ _USED = {name: quotas.c[f"used_{name}"] for name in RESOURCES}
 _MAX = {name: quotas.c[f"max_{name}"] for name in RESOURCES}
 
 _CHARGE = Upsert(
-    quotas, key=["project_id"], computed={column.name: column + sa.bindparam(f"more_{name}") for name, column in _USED.items()}
+    quotas,
+    key=["project_id"],
+    computed={column.name: column + sa.bindparam(f"more_{name}") for name, column in _USED.items()},
+    beside=[epochs.judging("judging")],
 )
 _RELEASE = (
     sa.update(quotas)
@@ -68,12 +71,12 @@ _GET = sa.select(quotas).where(quotas.c.project_id == sa.bindparam("project"))
 def charge(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admission) -> int:
     """Charge the project for ``wanted`` servers of the batch, or for fewer if the admission allows that; return how many.
 
-    This locks the project's row, so the second of two transactions sees the usage of the first. Raises errors.OverQuota; the caller
-    must then roll back.
+    This locks the project's row, so the second of two transactions sees the usage of the first. Raises errors.OverQuota, and
+    epochs.Superseded if the batch was judged by rows that have changed; the caller must then roll back.
     """
     _refuse_if_unknown(tx, spec, wanted, admission)
     more = QuotaUsage.of(spec.flavor, wanted)
-    quota = _add(tx, spec.project_id, more)
+    quota = _add(tx, spec.project_id, more, (admission.judged_by,))
     users = user_quotas.add(tx, spec.project_id, {spec.user_id: more}) if quota.limited_users else []
     user = (
         UserQuota(project_id=spec.project_id, user_id=spec.user_id, own=users[0].own, used=_less(users[0].used, more))
@@ -94,14 +97,17 @@ def admitted(tx: ApiTransaction, spec: RequestSpec, wanted: int, admission: Admi
     return admit(quota, spec.flavor, wanted, admission, user)
 
 
-def charge_all(tx: ApiTransaction, project_id: str, more: Shares, defaults: QuotaLimits) -> None:
+def charge_all(
+    tx: ApiTransaction, project_id: str, more: Shares, defaults: QuotaLimits, judged_by: Collection[int | None] = ()
+) -> None:
     """Charge the project for several batches at once, if the quotas have room for all of them.
 
-    Raises errors.OverQuota if they have not, or may not have; the caller must then roll back.
+    ``judged_by``: of the batches. Raises errors.OverQuota if there is no room, or may be none, and epochs.Superseded as ``charge``
+    does; the caller must then roll back.
     """
     total = QuotaUsage.total(more.values())
     _refuse_beyond(OwnLimits().over(defaults), total, total)  # before inserting, as in ``_refuse_if_unknown``
-    quota = _add(tx, project_id, total)
+    quota = _add(tx, project_id, total, judged_by)
     _refuse_beyond(quota.own.over(defaults), quota.used, total)
     for user in user_quotas.add(tx, project_id, more) if quota.limited_users else ():
         _refuse_beyond(user.own.over(QuotaLimits()), user.used, more[user.user_id], OF_USER)
@@ -153,9 +159,12 @@ def add(tx: ApiTransaction, project_id: str, more: Shares) -> None:
         user_quotas.add(tx, project_id, more)
 
 
-def _add(tx: ApiTransaction, project_id: str, more: QuotaUsage) -> Quota:
-    """Add to the usage of the project only; returns the quota as it is now."""
-    return _quota(_CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more)))
+def _add(tx: ApiTransaction, project_id: str, more: QuotaUsage, judged_by: Collection[int | None] = ()) -> Quota:
+    """Add to the usage of the project only; returns the quota as it is now. Raises epochs.Superseded."""
+    row = _CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more))
+    if any(known not in (None, row.judging) for known in judged_by):
+        raise epochs.Superseded
+    return _quota(row)
 
 
 def _less(used: QuotaUsage, less: QuotaUsage) -> QuotaUsage:

@@ -99,10 +99,17 @@ class Upsert:
     """The statement for one table. Rows are new or not by the columns ``key``, which have a unique index.
 
     Of a row that is there, the columns ``replaced`` take the new values and those of ``computed`` the expression's.
+    ``one`` also returns the subqueries ``beside``, as committed when it runs. It waits for no writer of their tables.
     """
 
     def __init__(
-        self, table: sa.Table, *, key: Sequence[str], replaced: Sequence[str] = (), computed: Mapping[str, Any] | None = None
+        self,
+        table: sa.Table,
+        *,
+        key: Sequence[str],
+        replaced: Sequence[str] = (),
+        computed: Mapping[str, Any] | None = None,
+        beside: Sequence[sa.Label[Any]] = (),
     ) -> None:
         computed = dict(computed or {})
         lite, post, my = sqlite.insert(table), postgresql.insert(table), mysql.insert(table)
@@ -112,8 +119,13 @@ class Upsert:
             "mysql": my.on_duplicate_key_update({c: my.inserted[c] for c in replaced} | computed),
         }
 
+        singles = dict(self._statements)
+        if beside:  # MariaDB reads a subquery without locks in INSERT .. SELECT, and with locks in INSERT .. VALUES
+            names = [*key, *replaced, *computed]
+            selected = mysql.insert(table).from_select(names, sa.select(*map(sa.bindparam, names)), include_defaults=False)
+            singles["mysql"] = selected.on_duplicate_key_update({c: selected.inserted[c] for c in replaced} | computed)
         # made once: finding a new statement among the compiled ones takes longer than SQLite takes to run it
-        self._returning = {name: statement.returning(*table.c) for name, statement in self._statements.items()}
+        self._returning = {name: statement.returning(*table.c, *beside) for name, statement in singles.items()}
 
     def __call__(self, tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Order the rows by their key: transactions that touch several then wait for each other in one direction only."""

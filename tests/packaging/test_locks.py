@@ -27,6 +27,7 @@ LOCKS = {
     "db/api/operations.py": 2,
     "db/api/repair.py": 1,
     "db/api/resources.py": 1,
+    "db/api/epochs.py": 1,
     "db/api/server_names.py": 1,
     "db/cell/compute_nodes.py": 1,
     "db/cell/instance_rows.py": 2,
