@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
-from db.api import epochs
+from db.api import claim_counts, epochs, host_mappings, inventories, ledger
 from db.api.epochs import Epoch
 from db.api.tables import aggregate_hosts, aggregates
 from db.sql import named
@@ -62,7 +63,8 @@ def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
 def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
     """Set these keys and remove those whose value is None.
 
-    Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones or racks.
+    Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones or racks, or if a host with
+    servers would be in another zone.
     """
     epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     before = get(tx, aggregate_id)
@@ -71,29 +73,41 @@ def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, st
     _check_zone({key: value for key, value in changes.items() if value is not None})
     news = {key: value for key, value in metadata.items() if before.metadata.get(key) != value}
     _refuse_second(tx, aggregate_id, before.hosts, news)
+    _refuse_other_zone(tx, before, before.hosts, metadata.get(ZONE))
     statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
     tx.execute(statement, {"metadata": stored.dump(metadata)} | _now())
 
 
 def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
-    """Add a host. Raises NotFound, and Conflict if the host is in the aggregate already or would be in two zones or racks."""
+    """Add a host, which may not be mapped to a cell yet.
+
+    Raises NotFound, also for a name that differs from a host's in case only. Raises Conflict if the host is in the aggregate
+    already, would be in two zones or racks, or has servers and would be in another zone.
+    """
     epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
+    host_mappings.refuse_other_case(tx, host)
     if host in aggregate.hosts:
         raise errors.Conflict(f"Host '{host}' is in aggregate '{aggregate.name}' already")
     _refuse_second(tx, aggregate_id, (host,), aggregate.metadata)
+    _refuse_other_zone(tx, msgspec.structs.replace(aggregate, metadata={}), (host,), aggregate.availability_zone)
     what = f"Host '{host}' in aggregate '{aggregate.name}'"
     named.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
     _touch(tx, aggregate_id)
 
 
 def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
-    """Remove a host. Raises NotFound if there is no such aggregate, or the host is not in it."""
-    name = get(tx, aggregate_id).name
+    """Remove a host. Raises NotFound if there is no such aggregate, or the host is not in it.
+
+    Raises Conflict if the host has servers and would be in another zone.
+    """
+    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
+    aggregate = get(tx, aggregate_id)
+    if host in aggregate.hosts:
+        _refuse_other_zone(tx, aggregate, (host,), None)
     statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
-    named.delete(tx, statement, f"Host '{host}' in aggregate '{name}'")
+    named.delete(tx, statement, f"Host '{host}' in aggregate '{aggregate.name}'")
     _touch(tx, aggregate_id)
-    epochs.bump(tx, Epoch.AGGREGATES)
 
 
 def delete(tx: ApiTransaction, aggregate_id: int) -> None:
@@ -123,6 +137,37 @@ def _refuse_second(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str]
                 raise errors.Conflict(
                     f"Host '{twice[0]}' is in {EXCLUSIVE[key]} '{other.metadata[key]}' already, through aggregate '{other.name}'"
                 )
+
+
+def _refuse_other_zone(tx: ApiTransaction, before: Aggregate, hosts: Collection[str], zone: str | None) -> None:
+    """Raise Conflict if one of the hosts has servers, and is in another zone once the zone of this aggregate is ``zone``.
+
+    Servers may be on their way: a host of which a build still has an alternate counts too. A claim that was planned on the zones
+    as they were either commits before this transaction, which then finds it, or it finds its host's row changed, and is planned
+    anew: see ``claiming.claim``.
+    """
+    if before.availability_zone == zone or not hosts:
+        return
+    others = [other for other in list_all(tx) if other.id != before.id and other.availability_zone is not None]
+    leaving = sorted(set(hosts).difference(*(other.hosts for other in others)))  # another aggregate keeps a host in its zone
+    if not leaving:
+        return
+    rows = inventories.touch_hosts(tx, ledger.once(tx, f"zone of aggregate {before.name}"), leaving)
+    counted = claim_counts.on_inventories(tx, [row.id for row in rows])
+    for row in rows:
+        if count := counted.get(row.id):
+            raise errors.Conflict(
+                f"Host '{row.host}' has {count} servers, so it stays in {_named(before.availability_zone)}: move them away first"
+            )
+    for host in leaving:
+        if count := claim_counts.builds_with_alternate(tx, host):
+            raise errors.Conflict(
+                f"Host '{host}' is an alternate of {count} builds: disable it, and try again when these builds have ended"
+            )
+
+
+def _named(zone: str | None) -> str:
+    return "the default zone" if zone is None else f"zone '{zone}'"
 
 
 def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, list[str]]:

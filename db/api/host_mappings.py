@@ -11,6 +11,7 @@ from db.api.epochs import Epoch
 from db.api.tables import host_mappings, inventories
 from db.sql import dialect, named
 from db.sql.connection import ApiTransaction
+from objects import errors
 from objects.cell import HostMapping
 
 _COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
@@ -70,15 +71,25 @@ def homes(tx: ApiTransaction) -> dict[str, str]:
 
 
 def is_known(tx: ApiTransaction, host: str | None, node: str | None) -> bool:
-    """Whether the host is in a cell, and has the node; None: any. Names of hosts ignore case, those of nodes do not."""
-    if host is not None:
-        same = sa.select(host_mappings.c.host).where(sa.func.lower(host_mappings.c.host) == host.lower()).limit(1)
-        if tx.execute(same).first() is None:
-            return False
+    """Whether the host is in a cell, and has the node; None: any."""
+    if host is not None and tx.execute(_NAMED, {"host": host}).first() is None:
+        return False
     if node is None:
         return True
     hosts = tx.execute(sa.select(inventories.c.host).where(inventories.c.node == node)).scalars()
-    return any(host is None or each.lower() == host.lower() for each in hosts)
+    return any(host in (None, each) for each in hosts)
+
+
+_NAMED = sa.select(host_mappings.c.host).where(host_mappings.c.host == sa.bindparam("host"))
+
+
+def refuse_other_case(tx: ApiTransaction, host: str) -> None:
+    """Raise NotFound if no host has this name, and one has a name that differs in case only: schedulers take both for one."""
+    if tx.execute(_NAMED, {"host": host}).first() is not None:
+        return
+    every = tx.execute(sa.select(host_mappings.c.host)).scalars()
+    if (meant := next((each for each in every if each.lower() == host.lower()), None)) is not None:
+        raise errors.NotFound(f"Compute host {host} could not be found; there is {meant}.")
 
 
 def delete(tx: ApiTransaction, host: str) -> None:

@@ -218,8 +218,23 @@ def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
     """Mark all rows of a cell as changed by this transaction, after it has locked them in the order of their ids."""
     of_cell = inventories.c.cell_uuid == cell_uuid
     tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
-    values = {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
-    tx.execute(sa.update(inventories).where(of_cell).values(values))
+    tx.execute(sa.update(inventories).where(of_cell).values(_changed_by(stamp)))
+
+
+def touch_hosts(tx: ApiTransaction, stamp: Stamp, hosts: Iterable[str]) -> list[Inventory]:
+    """The same with the rows of these hosts, which are returned as they were before."""
+    rows = _of_hosts(tx, hosts)
+    ids = [row.id for row in rows]
+    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
+        tx.execute(_TOUCH.values(_changed_by(stamp)), {"ids": ids[start : start + dialect.IN_LIST_SIZE]})
+    return rows
+
+
+def _changed_by(stamp: Stamp) -> dict[str, Any]:
+    return {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
+
+
+_TOUCH = sa.update(inventories).where(inventories.c.id.in_(dialect.uuids("ids")))
 
 
 _TELL_SERVICE = (

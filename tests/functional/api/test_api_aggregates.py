@@ -14,8 +14,10 @@ from db.api import host_mappings
 from db.cell import services
 from objects.cell import HostMapping
 from objects.process import AGENT_BINARY
+from tests.support import fleet
 from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS
+from tests.support.fleet import QUICK, Site
 from tests.support.fronts import databases_of
 
 PATH = "/v2.1/os-aggregates"
@@ -89,6 +91,7 @@ def test_what_is_wrong_is_refused(front: Front) -> None:
     other = create(front, name="other", availability_zone="south").json["aggregate"]["id"]
     assert "rack" in refusal(create(front), 409)
     assert "nowhere could not be found" in refusal(act(front, number, "add_host", {"host": "nowhere"}), 404)
+    assert "H1 could not be found" in refusal(act(front, number, "add_host", {"host": "H1"}), 404)
     act(front, number, "add_host", {"host": "h1"})
     assert "already" in refusal(act(front, number, "add_host", {"host": "h1"}), 409)
     act(front, other, "add_host", {"host": "h1"})
@@ -104,6 +107,25 @@ def test_what_is_wrong_is_refused(front: Front) -> None:
         refusal(front.get(f"{PATH}/{wrong}", ADMIN), 400)
     for nobody in ("9" * 30, "-1", "0" * 30):
         refusal(front.get(f"{PATH}/{nobody}", ADMIN), 404)
+
+
+def test_zones_of_hosts_with_servers_are_kept(front: Front) -> None:
+    number = create(front, availability_zone="north").json["aggregate"]["id"]
+    act(front, number, "add_host", {"host": "h1"})
+    other = create(front, name="other", availability_zone="south").json["aggregate"]["id"]
+    site = Site(front.database, [fleet.node("h1"), fleet.node("h2")])
+    for _ in range(2):
+        site.boot(site.scheduler(QUICK))
+    assert set(site.claimed().values()) == {"h1", "h2"}
+    one = f"{PATH}/{number}"
+    for zone in ("west", None):
+        renamed = front.client.simulate_put(one, headers=ADMIN, json={"aggregate": {"availability_zone": zone}})
+        assert "move them away" in refusal(renamed, 409)
+        refusal(act(front, number, "set_metadata", {"metadata": {"availability_zone": zone}}), 409)
+    refusal(act(front, number, "remove_host", {"host": "h1"}), 409)
+    refusal(act(front, other, "add_host", {"host": "h2"}), 409)
+    assert act(front, number, "set_metadata", {"metadata": {"availability_zone": "north", "ssd": "true"}}).status_code == 200
+    assert front.client.simulate_put(one, headers=ADMIN, json={"aggregate": {"name": "row"}}).status_code == 200
 
 
 def test_members_may_not(front: Front) -> None:

@@ -284,6 +284,31 @@ def test_host_is_in_an_aggregate_once_and_leaves_it(database: Database) -> None:
         refuses(errors.NotFound, f"Aggregate '{made.id}' not found", database.write, call, made.id, *rest)
 
 
+def test_names_of_hosts_are_compared_exactly(database: Database) -> None:
+    """Whatever collation the server has by default."""
+    hosts = ["node-1", "knot\N{LATIN SMALL LETTER E WITH ACUTE}", "node-1 x"]
+    database.write(host_mappings.add, [HostMapping(host=host, cell_uuid="c1") for host in hosts], 0.0)
+    made = database.write(aggregates.create, "ssd")
+    for other in ("NODE-1", "knot\N{LATIN CAPITAL LETTER E WITH ACUTE}", "Node-1 X"):
+        assert not database.read(host_mappings.is_known, other, None)
+        with pytest.raises(errors.NotFound, match="could not be found; there is"):
+            database.write(aggregates.add_host, made.id, other)
+    for other in ("knote", "knote\N{COMBINING ACUTE ACCENT}", "node-1 ", "node-2"):
+        assert not database.read(host_mappings.is_known, other, None)
+        database.write(aggregates.add_host, made.id, other)  # as of a host that does not report yet
+    for host in hosts:
+        database.write(aggregates.add_host, made.id, host)
+
+
+def test_names_that_differ_in_case_are_two(database: Database) -> None:
+    for name in ("ssd", "SSD", "ssd ", "s\N{LATIN SMALL LETTER SHARP S}d", "sssd"):
+        made = database.write(aggregates.create, name)
+        assert database.read(aggregates.find, name).id == made.id
+    for flavor_id in ("m1", "M1", "m1.", "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"):
+        database.write(flavors.create, Flavor(flavor_id=flavor_id, name=flavor_id, vcpus=1, memory_mb=1))
+        assert database.read(flavors.get, flavor_id).name == flavor_id
+
+
 def test_host_is_in_one_zone_at_most(database: Database) -> None:
     first = database.write(aggregates.create, "rack1", {"availability_zone": "az1"})
     same = database.write(aggregates.create, "rack1-ssd", {"availability_zone": "az1"})

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from db.api import aggregates, claims, host_mappings
 from db.api.cell_mappings import get, update
 from db.api.epochs import Epoch, bump
 from db.cell import services
+from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
 from objects.inventory import GroupSlots, Inventory, Standing
@@ -175,10 +177,124 @@ def test_a_host_that_was_unmapped_gets_nothing_more(watched: Watched) -> None:
 def test_a_host_belongs_to_its_zone_as_soon_as_that_is_made(watched: Watched) -> None:
     zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
     watched.cells.api.write(aggregates.add_host, zone.id, "west-host")
-    assert watched.hosts(2, availability_zone="red") == {"west-host"}
+    with pytest.raises(errors.NoValidHost):
+        watched.hosts(1, availability_zone="blue")
     watched.cells.api.write(aggregates.set_metadata, zone.id, {"availability_zone": "blue"})
     with pytest.raises(errors.NoValidHost):
         watched.hosts(1, availability_zone="red")
+    assert watched.hosts(2, availability_zone="blue") == {"west-host"}
+
+
+def enter_zone(tx: ApiTransaction, aggregate: int, host: str) -> None:
+    aggregates.set_metadata(tx, aggregate, {"availability_zone": "blue"})
+    aggregates.add_host(tx, aggregate, host)
+
+
+ZONE_CHANGES: dict[str, Callable[[ApiTransaction, int], None]] = {
+    "renamed": lambda tx, red: aggregates.set_metadata(tx, red, {"availability_zone": "blue"}),
+    "unset": lambda tx, red: aggregates.set_metadata(tx, red, {"availability_zone": None}),
+    "left": lambda tx, red: aggregates.remove_host(tx, red, "west-host"),
+    "entered": lambda tx, red: enter_zone(tx, aggregates.create(tx, "others").id, "east-host"),
+    "given": lambda tx, red: aggregates.set_metadata(tx, aggregates.find(tx, "plain").id, {"availability_zone": "blue"}),
+}
+
+
+@pytest.mark.parametrize("change", ZONE_CHANGES)
+def test_a_host_with_servers_stays_in_its_zone(watched: Watched, change: str) -> None:
+    api = watched.cells.api
+    red = api.write(aggregates.create, "reds", {"availability_zone": "red"})
+    plain = api.write(aggregates.create, "plain")
+    api.write(aggregates.add_host, red.id, "west-host")
+    api.write(aggregates.add_host, plain.id, "east-host")
+    assert watched.hosts() == {"east-host", "west-host"}
+    with pytest.raises(errors.Conflict, match=r"has \d servers, so it stays in "):
+        api.write(ZONE_CHANGES[change], red.id)
+    claimed = list(watched.site.claimed())
+    watched.site.ledger.write(claims.release, claimed)
+    api.write(ZONE_CHANGES[change], red.id)
+
+
+def test_a_host_with_servers_may_join_its_zone_twice(watched: Watched) -> None:
+    api = watched.cells.api
+    first, second = (api.write(aggregates.create, name, {"availability_zone": "red"}) for name in ("first", "second"))
+    api.write(aggregates.add_host, first.id, "west-host")
+    assert watched.hosts(1, availability_zone="red") == {"west-host"}
+    api.write(aggregates.add_host, second.id, "west-host")
+    api.write(aggregates.remove_host, first.id, "west-host")
+    with pytest.raises(errors.Conflict):
+        api.write(aggregates.remove_host, second.id, "west-host")
+
+
+def test_a_host_that_a_build_may_retry_on_stays(watched: Watched) -> None:
+    watched.site.ledger.write(claims.set_inventory, [fleet.node("west-2", vcpus=8)], watched.west.uuid)
+    watched.cells.report("west", "west-2")
+    watched.cells.api.write(host_mappings.add, [HostMapping(host="west-2", cell_uuid=watched.west.uuid)], time.time())
+    watched.turn(watched.east, CellState.DISABLED)
+    watched.table, watched.cursor, watched.freshness = watched.look()
+    watched.scheduler = watched.make_scheduler(watched.freshness.topology)
+    [[chosen, other]] = watched.site.boot(watched.scheduler, fleet.spec(fleet.flavor(1, 64, 1)))
+    zone = watched.cells.api.write(aggregates.create, "reds", {"availability_zone": "red"})
+    with pytest.raises(errors.Conflict, match="1 servers"):
+        watched.cells.api.write(aggregates.add_host, zone.id, chosen.host)
+    with pytest.raises(errors.Conflict, match="is an alternate of 1 builds"):
+        watched.cells.api.write(aggregates.add_host, zone.id, other.host)
+
+
+def test_a_claim_that_a_zone_change_overtakes_is_refused(watched: Watched) -> None:
+    """The host is without servers when its zone changes, and a transaction has already planned one there."""
+    if not watched.cells.ground.real:
+        pytest.skip("a file has one writer at a time: nobody changes a zone while a claim is being made")
+    zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
+    watched.cells.api.write(aggregates.add_host, zone.id, "west-host")
+    leased = watched.site.leased(fleet.spec(fleet.flavor(1, 64, 1), availability_zone="red"))
+    job = checked(fleet.CONTEXT, leased, list(leased.fences))
+    known = watched.freshness.topology(look=True)
+    mono = time.monotonic()
+    now = PlanContext(mono=mono, wall=time.time(), alive_since=0.0, young=False, mapped_since=mono, ages={}, began=0.0)
+
+    class Overtaken(ClaimPlanner):
+        def begin(
+            self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
+        ) -> Collection[int]:
+            wanted = super().begin(changes, standings, groups)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(watched.cells.api.write, aggregates.set_metadata, zone.id, {"availability_zone": "blue"}).result()
+            return wanted
+
+    planner = Overtaken(watched.table, load_driver(SLOW), watched.cursor, [job], now)
+    with pytest.raises(claims.Outdated):
+        claims.Ledger(watched.cells.api, "scheduler").write(claims.claim, [job.ask], planner, known)
+    assert not watched.site.claimed()
+
+
+def test_zones_that_never_rest_have_only_their_own_servers(watched: Watched) -> None:
+    """The zone changes whenever it may. Each server is then in the zone that it was asked for."""
+    api = watched.cells.api
+    zone = api.write(aggregates.create, "racks", {"availability_zone": "red"})
+    for host in ("west-host", "east-host"):
+        api.write(aggregates.add_host, zone.id, host)
+    stop, changes = threading.Event(), 0
+
+    def change() -> None:
+        nonlocal changes
+        while not stop.is_set():
+            with suppress(errors.Conflict):
+                api.write(aggregates.set_metadata, zone.id, {"availability_zone": ("red", "blue")[changes % 2]})
+                changes += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(20):
+            asked = fleet.spec(fleet.flavor(1, 64, 1), availability_zone="red")
+            with suppress(errors.NoValidHost, errors.Conflict):
+                watched.site.boot(watched.scheduler, asked)
+                assert api.read(aggregates.get, zone.id).availability_zone == "red"
+            watched.site.ledger.write(claims.release, list(watched.site.claimed()))
+    finally:
+        stop.set()
+        thread.join()
+    assert changes
 
 
 def test_a_selection_is_made_though_the_operators_never_rest(watched: Watched) -> None:
