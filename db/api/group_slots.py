@@ -69,18 +69,14 @@ class NewMembers(Object, frozen=True, kw_only=True):
     instances: tuple[str, ...]
     moves: bool = False
 
-    @property
-    def locks(self) -> bool:
-        """Whether placements of the group are serialized: of a strict one, and of any where a member is in a fault domain."""
-        return self.group.policy.strict or self.fault_domain is not None
-
 
 def lock_and_read(tx: ApiTransaction, placed: Sequence[NewMembers]) -> list[GroupSlots]:
-    """The slots of the groups that these are placed into. Strict groups are locked first.
+    """The slots of the groups that these are placed into. The groups are locked first, so that placements see each other.
 
-    The slots of moves and of large batches are read one by one. Of other groups the slots of the instances that are placed are.
+    So members of a soft group that are placed at once share a host only if they would one after the other. The slots of moves and
+    of large batches are read one by one. Of other groups the slots of the instances that are placed are.
     """
-    lock(tx, {each.group.uuid for each in placed if each.locks})
+    lock(tx, {each.group.uuid for each in placed})
     return read_to_place(tx, placed)
 
 

@@ -273,13 +273,16 @@ class ClaimPlanner:
         return set()
 
     def _replace(self, job: Job, request: Request, step: PlanningStep) -> set[int]:
-        """Choose other hosts for the losers, locked ones if possible. Returns the ids of the inventories to lock."""
+        """Choose other hosts for the losers, locked ones if possible. Returns the ids of the inventories to lock.
+
+        Among a few locked hosts a soft policy would have too little choice: it is only a weight.
+        """
         losers = job.losers
         if not losers:
             return set()
         job.taken |= dict.fromkeys(self._table.hosts[job.rows[uuid]] for uuid in losers)
         chosen: list[int] = []
-        if not job.together:
+        if not job.together and not request.has_soft_policy:
             at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
             chosen = self._choose_again(job, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]

@@ -89,6 +89,11 @@ class Request:
         return self.spec.group.policy if self.spec.group else None
 
     @property
+    def has_soft_policy(self) -> bool:
+        """Whether its group has a policy that only weighs."""
+        return self.policy is not None and not self.policy.strict
+
+    @property
     def founding(self) -> bool:
         """Whether it asks for the first members of an affinity group: all later members must join them."""
         return self.policy is GroupPolicy.AFFINITY and not self.members.any_placed

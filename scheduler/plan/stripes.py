@@ -94,6 +94,8 @@ class Stripe(Weigher):
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         table = hosts.table
+        if request.has_soft_policy:  # it is only a weight, which this would outweigh
+            return None
         if (self._packing is not None and self._packing.packs(table, request)) is not self._packs:
             return None
         numbers = table.inventory[: table.size] if hosts.rows is None else table.inventory[hosts.rows]

@@ -142,6 +142,25 @@ def test_members_of_an_affinity_group_all_meet(make_site: Callable[..., Site]) -
     assert len(set(site.claimed().values())) == 1
 
 
+@pytest.mark.parametrize("together", [1, 2])
+def test_members_of_a_soft_anti_affinity_group_spread(make_site: Callable[..., Site], together: int) -> None:
+    for _ in range(4):
+        site = make_site(12)
+        group = fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)
+        asked = [site.leased(fleet.spec(group=group), together) for _ in range(12 // together)]
+        answers = ask_all([site.scheduler(), site.scheduler(), site.scheduler()], asked, threads=12)
+        assert refusals(answers) == 0
+        assert Counter(site.claimed().values()) == Counter(f"h{n}" for n in range(12))
+
+
+def test_members_of_a_soft_affinity_group_gather(make_site: Callable[..., Site]) -> None:
+    for _ in range(4):
+        site = make_site(6)
+        group = fleet.group(GroupPolicy.SOFT_AFFINITY)
+        ask_all([site.scheduler(), site.scheduler()], [site.leased(fleet.spec(group=group)) for _ in range(8)])
+        assert len(set(site.claimed().values())) == 1
+
+
 def test_the_same_request_asked_many_times_at_once_is_claimed_once(make_site: Callable[..., Site]) -> None:
     site = make_site(8)
     leased = site.leased(fleet.spec(), 5)

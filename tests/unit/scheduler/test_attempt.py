@@ -124,6 +124,20 @@ def test_jobs_of_one_group_see_each_other() -> None:
     assert {p.inventory_id for batch in placements for p in batch} == {1, 2, 3, 4}
 
 
+def test_a_soft_group_spreads_when_room_is_taken_meanwhile() -> None:
+    """The host that is locked for another member has room, but a host without members is better."""
+    ledger = Ledger(3, vcpus=2)
+    jobs = [job(fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY), max_attempts=1), 2)]
+    made = attempt(ledger.table, jobs)
+    wanted = begun(made, jobs)
+    assert len(wanted) == 2
+    ledger.taken = {min(wanted): 2}
+    more = set(made.confirm(ledger.rows(wanted)))
+    assert not made.confirm(ledger.rows(more))
+    [placements], _ = made.finish()
+    assert {p.inventory_id for p in placements} == {1, 2, 3} - {min(wanted)}
+
+
 def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
     group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(1)

@@ -102,4 +102,10 @@ def test_a_stripe_weighs_as_much_as_packing_where_servers_are_packed_and_1_elsew
     with table.tentative():
         half_used(table)
         assert stripes_of(None) == stripes_of(GroupPolicy.ANTI_AFFINITY) == [0.0, 1000.0]
-        assert stripes_of(GroupPolicy.AFFINITY) == stripes_of(GroupPolicy.SOFT_ANTI_AFFINITY) == [0.0, 1.0]
+        assert stripes_of(GroupPolicy.AFFINITY) == [0.0, 1.0]
+
+
+def test_a_soft_policy_outweighs_stripes() -> None:
+    table = fleet.table([fleet.node(f"h{n}", vcpus=8) for n in range(2)])
+    request = fleet.request(fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)), table)
+    assert "Stripe" not in fleet.weights(engine.survey(table, met(1, 2).apply(fleet.driver(), 1.0), request), [0, 1])
