@@ -89,6 +89,10 @@ class Planner(Protocol):
     """Chooses hosts for the asks of one transaction. A second call of ``begin`` means that the transaction is run again."""
 
     @property
+    def overtaken(self) -> bool:
+        """Whether a row that was locked has changed since the plan was made."""
+
+    @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
         """The arguments of ``inventories.changed_since``."""
 
@@ -131,9 +135,9 @@ def claim(
     groups = group_slots.lock_and_read(tx, _new_members(asks, standings))
     wanted = planner.begin(log.rows, standings, groups)
     locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
-    # Nothing locks the epochs. The transaction that disables a cell also changes its hosts' rows, as a newer writer. So a claim
-    # that read the epochs earlier either locks these rows first, or finds them changed and reads the epochs again.
-    if known and any(row.writer > log.newest for row in locked.values()) and _is_outdated(epochs.read(tx), known):
+    # Nothing locks the epochs. The transaction that disables a cell, or changes the zone of hosts, also changes the hosts' rows. So
+    # a claim that read the epochs earlier either locks these rows first, or finds them changed and reads the epochs again.
+    if known and planner.overtaken and _is_outdated(epochs.read(tx), known):
         raise Outdated(CHANGED)
     placements, made = planner.finish()
     placed = [(ask, placement) for ask, batch in zip(asks, placements, strict=True) for placement in batch]

@@ -52,10 +52,15 @@ class ClaimPlanner:
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._asked: set[int] = set()
+        self._overtaken = False
         self._complete = False  # the first plan placed every job and chose the alternates: ``finish`` need not plan again
         self._refusals = Refusals(table, driver, moment)
         self.rivals: set[int] = set()
         """Writers of the claims log that have claimed room without this process knowing it."""
+
+    @property
+    def overtaken(self) -> bool:
+        return self._overtaken
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
@@ -69,7 +74,7 @@ class ClaimPlanner:
                 self._cursor.advance(changes)
             ledger = self._cursor.latest(WRITERS_SHOWN)
             self._groups = {group.group_uuid: group for group in groups}
-            self._locked, self._complete = set(), False
+            self._locked, self._complete, self._overtaken = set(), False, False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart(standing)
                 job.ledger = ledger
@@ -91,6 +96,7 @@ class ClaimPlanner:
             self._locked.update(row.id for row in locked)
             news = [row for row in locked if row.generation != self._planned.get(row.id)]
             if news:
+                self._overtaken = True
                 self._meet(news)
                 self._learn(news)
             if self._asked == self._planned.keys() <= self._locked and not any(row.id in self._planned for row in news):

@@ -33,6 +33,7 @@ class Planner:
         self._chosen = chosen
         self._meanwhile = meanwhile
         self._needed: tuple[str, ...] = ()
+        self.overtaken = False
 
     def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
         self._needed = tuple(uuid for standing in standings for uuid in standing.needed)
@@ -40,6 +41,7 @@ class Planner:
         return [self._chosen.id]
 
     def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
+        self.overtaken = any(row.generation != self._chosen.generation for row in locked)
         return []
 
     def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
