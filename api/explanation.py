@@ -152,7 +152,7 @@ def _everything(found: FoundServer, made: Sequence[Decision]) -> dict[str, Any]:
     server = found.server
     return {
         "request_id": found.spec.request_id if found.spec else None,
-        "reservation_id": server_view.reservation_id(server.batch_id),
+        "reservation_id": server_view.reservation_id(server.boot_batch_id or server.batch_id),
         "cell_uuid": server.cell_uuid,
         "host": server.host,
         "node": server.node,

@@ -203,7 +203,7 @@ def _add_administrators(document: Document, server: Server, spec: RequestSpec | 
     if call.has(Since.SERVER_ATTRIBUTES):
         attributes |= {
             "hostname": _hostname(server, asked),
-            "reservation_id": reservation_id(server.batch_id),
+            "reservation_id": reservation_id(server.boot_batch_id or server.batch_id),
             "launch_index": server.launch_index,
             "kernel_id": "",
             "ramdisk_id": "",
@@ -216,8 +216,8 @@ def _add_administrators(document: Document, server: Server, spec: RequestSpec | 
 
 
 def instance_name(server: Server) -> str:
-    """The name of the server's guest on its host."""
-    return f"sc-{server.body_uuid}"
+    """The name of the server's guest on its host, on libvirt of its domain (docs/libvirt.md)."""
+    return f"sc-{server.uuid}"
 
 
 def reservation_id(batch_id: str) -> str:

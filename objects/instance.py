@@ -133,7 +133,8 @@ class Server(Object, frozen=True, kw_only=True):
     rolling-back.
 
     ``own_uuid``: the uuid of the body that is shown, of its row here and in its cell; None: the server's. ``turn``: which body it
-    is, from 0. ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
+    is, from 0. ``boot_batch_id``: the batch that the server was booted in, if the body that is shown came later.
+    ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
     changes since the boot; None: as in the request spec. ``user_version`` rises with each of them.
     ``image_id``: of its last rebuild; None: as in the request spec. ``operation``: its open one, where it was asked for.
     """
@@ -160,6 +161,7 @@ class Server(Object, frozen=True, kw_only=True):
     terminated_at: float | None = None
     fault: str | None = None
     own_uuid: str | None = None
+    boot_batch_id: str | None = None
     turn: int = 0
     power: Power = Power.ON
     task_number: int = 0

@@ -68,12 +68,14 @@ class DomainNic(Object, frozen=True, kw_only=True):
 class DomainRequest(Object, frozen=True, kw_only=True):
     """Everything that the XML of a domain is made of.
 
-    ``image_properties``: those of the image store with those given to the API. ``identity``: JSON, without secrets.
+    ``name``: of the domain. ``identity``: JSON, without secrets.
+    ``image_properties``: those of the image store with those given to the API.
     ``config_drive``: path of an ISO file. ``console_log``: path. ``direct_io``: whether the disks' file system takes O_DIRECT.
     ``others``: what the other guests of the host have taken (``taken_of`` their XML).
     """
 
     guest: Guest
+    name: str
     spec: GuestSpec
     host: HostFacts
     settings: GuestSettings
@@ -89,7 +91,7 @@ class DomainRequest(Object, frozen=True, kw_only=True):
 
 
 def domain_name(uuid: str) -> str:
-    """The name of the domain of an instance."""
+    """The name of the domain of a server, by the server's uuid. See ``Domains.name_for``."""
     return f"sc-{uuid}"
 
 
@@ -186,7 +188,7 @@ class _Making:
     def identity(self) -> None:
         guest = self.request.guest
         self.root.set("type", self.request.settings.virt_type)
-        self.add(self.root, "name", domain_name(guest.uuid))
+        self.add(self.root, "name", self.request.name)
         self.add(self.root, "uuid", guest.uuid)
         if title := one_line(_text(guest.name), TITLE_SIZE):
             self.add(self.root, "title", title)

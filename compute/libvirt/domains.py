@@ -19,7 +19,7 @@ from compute.driver import Guest
 from compute.libvirt import binding
 from compute.libvirt.connection import LibvirtConnection, code_of
 from compute.libvirt.cpu_plan import Taken
-from compute.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX, make_metadata_xml, taken_of
+from compute.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX, domain_name, make_metadata_xml, taken_of
 from compute.libvirt.kept_guest import KeptGuest
 from objects import errors, typed
 from objects.task import Power
@@ -149,6 +149,17 @@ class Domains:
         self._taken[uuid] = taken_of(xml)
         return domain
 
+    def name_for(self, guest: Guest) -> str:
+        """The name of the guest's domain: that which it has, or else ``sc-`` and the uuid of its server. So moves keep it.
+
+        While another body of the server is on this host, as after a resize in place, it has its own uuid instead. The caller keeps
+        others from defining meanwhile.
+        """
+        if (its := self._look_up(guest.uuid)) is not None:
+            return str(its.name())
+        name = domain_name(guest.server_uuid or guest.uuid)
+        return name if self._found(lambda connection: connection.lookupByName(name)) is None else domain_name(guest.uuid)
+
     def taken_by_others(self, uuid: str) -> tuple[Taken, ...]:
         """What the other domains of this host have for themselves. The caller keeps others from defining meanwhile."""
         if not self._has_read_taken:
@@ -197,8 +208,12 @@ class Domains:
         return True
 
     def _look_up(self, uuid: str) -> Any:
+        return self._found(lambda connection: connection.lookupByUUIDString(uuid))
+
+    def _found(self, look_up: Callable[[Any], Any]) -> Any:
+        """The domain; None: there is none."""
         try:
-            return self._connection.get().lookupByUUIDString(uuid)
+            return look_up(self._connection.get())
         except libvirt.libvirtError as error:
             if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
                 return None

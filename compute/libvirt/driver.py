@@ -369,8 +369,8 @@ class LibvirtDriver:
 
     def _define(self, kept: KeptGuest, *, spawned: bool) -> Any:
         """Define the domain, or replace its definition."""
-        request = self._request(kept, spawned=spawned)
         with self._defining:
+            request = self._request(kept, spawned=spawned)
             others = self._domains.taken_by_others(kept.guest.uuid)
             return self._domains.define(kept.guest.uuid, make_domain_xml(msgspec.structs.replace(request, others=others)))
 
@@ -386,6 +386,7 @@ class LibvirtDriver:
         attached = [(port, self._attachments.of(port)) for port in spec.ports]
         return DomainRequest(
             guest=guest,
+            name=self._domains.name_for(guest),
             spec=spec,
             host=self._host.facts(),
             settings=self._settings.guests,

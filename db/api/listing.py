@@ -90,6 +90,7 @@ class ServerQuery(Object, frozen=True, kw_only=True):
 
     ``name``, ``hostname``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``:
     the same, in one of the server's IPv4 or IPv6 addresses.
+    ``batch_id``: the batch that the server was booted in, whichever body is shown.
     ``skip_soft_deleted``: they are listed only if deleted servers are.
     ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
     ``locked``: whether anybody has locked the server.
@@ -172,7 +173,7 @@ def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
         body = tx.execute(_BODY, {"server": query.marker}).scalar() or query.marker
         position = query.position if query.position is not None else _position(tx, query, body, labels)
         after = (*position, body)
-    statement = sa.select(instance_mappings, *labels).where(*_conditions(query)).limit(query.limit)
+    statement = sa.select(instance_mappings, BOOT_BATCH, *labels).where(*_conditions(query)).limit(query.limit)
     if _searched(query):
         statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
     elif after is not None:
@@ -238,6 +239,14 @@ def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after:
         after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
 
 
+BOOT_BATCH = (
+    sa.select(_HOME.c.batch_id)
+    .where(_HOME.c.instance_uuid == _C.server_uuid)
+    .correlate(instance_mappings)
+    .scalar_subquery()
+    .label("boot_batch")
+)
+"""The batch that a server was booted in, of a row of a later body; NULL of others."""
 _BODY = sa.select(_C.body_uuid).where(_C.instance_uuid == sa.bindparam("server"))
 """The body of a server, of which the list has the row; NULL: its first."""
 
@@ -291,7 +300,6 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     equal = {
         _C.project_id: query.project_id,
         _C.user_id: query.user_id,
-        _C.batch_id: query.batch_id,
         _C.host: query.host,
         _C.node: query.node,
         _C.availability_zone: query.availability_zone,
@@ -299,6 +307,10 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
         _C.locked_by: query.locked_by,
     }
     conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
+    if query.batch_id is not None:
+        of_boot = (_HOME.c.batch_id == query.batch_id, _HOME.c.server_uuid.is_(None))
+        bodies = sa.select(sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid)).where(*of_boot)
+        conditions.append(_C.instance_uuid.in_(bodies))
     if query.locked is not None:
         conditions.append(_C.locked_by.is_not(None) if query.locked else _C.locked_by.is_(None))
     if query.changed_since is not None:
@@ -375,8 +387,9 @@ _TASK_STATES = {state.value: state for state in TaskState}
 
 
 def server_of(row: sa.Row[Any]) -> Server:
-    """Convert a row of ``instance_mappings``."""
+    """Convert a row of ``instance_mappings``, which may have ``BOOT_BATCH`` beside it."""
     return Server(
+        boot_batch_id=getattr(row, "boot_batch", None),
         uuid=row.server_uuid or row.instance_uuid,
         own_uuid=row.instance_uuid if row.server_uuid else None,
         turn=row.turn,

@@ -58,7 +58,7 @@ class ShownServer(Object, frozen=True, kw_only=True):
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 _HOME = instance_mappings.alias("home")
 _GET = (
-    sa.select(instance_mappings)
+    sa.select(instance_mappings, _HOME.c.batch_id.label("boot_batch"))
     .join_from(
         _HOME, instance_mappings, instance_mappings.c.instance_uuid == sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid)
     )
@@ -102,7 +102,7 @@ def of_bodies(tx: ApiTransaction, uuids: Iterable[str]) -> list[Server]:
 
 _FOUND = instance_mappings.alias("found")
 _OF_BATCH = (
-    sa.select(instance_mappings)
+    sa.select(instance_mappings, _HOME.c.batch_id.label("boot_batch"))
     .join_from(_FOUND, _HOME, _HOME.c.instance_uuid == sa.func.coalesce(_FOUND.c.server_uuid, _FOUND.c.instance_uuid))
     .join(instance_mappings, instance_mappings.c.instance_uuid == sa.func.coalesce(_HOME.c.body_uuid, _HOME.c.instance_uuid))
     .where(_FOUND.c.batch_id == sa.bindparam("batch"))

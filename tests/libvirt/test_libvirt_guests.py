@@ -9,6 +9,7 @@ import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -80,6 +81,24 @@ def test_a_guest_runs_and_leaves_nothing(driver: LibvirtDriver, daemon: PrivateD
     assert driver.guests() == []
     assert daemon.guest_pids() == {}
     assert left_of(settings) == []
+
+
+def test_a_domain_is_named_after_its_server(driver: LibvirtDriver, daemon: PrivateDaemon) -> None:
+    """Also on the host that the server was moved to, unless another body of it is still there."""
+
+    def name_of(uuid: str) -> str:
+        return str(binding.load().open(daemon.uri).lookupByUUIDString(uuid).name())
+
+    first = guest(server_uuid=str(uuid4()))
+    spawn(driver, first)
+    assert name_of(first.uuid) == f"sc-{first.server_uuid}"
+    second = guest(server_uuid=first.server_uuid)
+    spawn(driver, second)
+    assert name_of(second.uuid) == f"sc-{second.uuid}"
+    driver.destroy(first.uuid)
+    driver.set_power(second.uuid, Power.OFF, hard=True)
+    driver.set_power(second.uuid, Power.ON, hard=True)
+    assert name_of(second.uuid) == f"sc-{second.uuid}", "it keeps its name"
 
 
 def test_one_attempt_is_spawned_once(driver: LibvirtDriver) -> None:

@@ -61,6 +61,7 @@ def request(
     )
     values: dict[str, Any] = {
         "guest": guest,
+        "name": f"sc-{UUID}",
         "spec": GuestSpec(project_id="p", user_id="u", flavor=flavor, hostname="web"),
         "host": host,
         "settings": settings,
