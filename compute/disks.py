@@ -22,6 +22,10 @@ import msgspec
 from objects import errors, text, typed
 from objects.base import Object
 from objects.task import SendTarget
+from service.confined import open_below, read_below
+
+DISK_SIZE_LIMIT = 1 << 20
+"""Bytes that the file of a disk may have."""
 
 _PART, _NEW, _INCOMING, _SENDING = ".part", ".new", ".incoming", ".sending"
 
@@ -97,7 +101,7 @@ class Disks:
 
         Raises ``errors.BuildFailed`` if the disk cannot be read from start to end, or if the copy is cancelled.
         """
-        file, origin = file_of(self._path, uuid), file_of(disks_path(source_state_path, host), source)
+        file, origin = file_of(self._path, uuid), file_of(_peers_path(source_state_path, host), source)
         before = _read_origin(origin)
         part = _beside(file, _PART)
         part.write_bytes(msgspec.json.encode(before))
@@ -125,14 +129,15 @@ class Disks:
 
     def hand_over(self, uuid: str, target_state_path: str, target: SendTarget) -> None:
         """Give the disk's contents to the target, if that listens. Raises ``errors.TaskFailed``, and then it has nothing."""
-        file, there = file_of(self._path, uuid), file_of(disks_path(target_state_path, target.host), target.instance_uuid)
+        file = file_of(self._path, uuid)
+        there = file_of(_peers_path(target_state_path, target.host), target.instance_uuid)
         disk = _read(file)
         if disk is None:
             raise errors.TaskFailed(f"The guest of {uuid} has no disk.")
         _beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
         incoming = _beside(there, _INCOMING)
         try:
-            with incoming.open("r+b") as contents:  # it is not made anew: then nobody listens
+            with os.fdopen(_open_incoming(incoming), "r+b") as contents:
                 contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid)))
                 contents.truncate()
             incoming.rename(there)
@@ -146,7 +151,7 @@ class Disks:
             target = typed.decode(_beside(file_of(self._path, uuid), _SENDING).read_bytes(), SendTarget)
         except (FileNotFoundError, msgspec.MsgspecError):
             return False
-        there = _read(file_of(disks_path(target_state_path, target.host), target.instance_uuid))
+        there = _read(file_of(_peers_path(target_state_path, target.host), target.instance_uuid))
         return there is not None and there.received_from == uuid
 
     def sent(self, uuid: str) -> None:
@@ -196,9 +201,26 @@ def _beside(file: Path, kind: str) -> Path:
     return file.with_name(file.name + kind)
 
 
-def _read(file: Path) -> Disk | None:
+def _peers_path(state_path: str, host: str) -> Path:
+    """``disks_path`` of a host that a message names. Raises errors.Invalid."""
+    return disks_path(state_path, text.checked_name("host", host))
+
+
+def _open_incoming(file: Path) -> int:
+    """Open what a target listens with. It is not made anew: then nobody listens.
+
+    Raises FileNotFoundError, also if the other host has put something else there.
+    """
     try:
-        return typed.decode(file.read_bytes(), Disk)
+        return open_below(file.parent.parent, file.parent.name, file.name, flags=os.O_RDWR)
+    except OSError as error:
+        raise FileNotFoundError(file) from error
+
+
+def _read(file: Path) -> Disk | None:
+    """The disk; None: there is none. Raises OSError if another host has put a link in its place, or in that of its folder."""
+    try:
+        return typed.decode(read_below(file.parent.parent, file.parent.name, file.name, limit=DISK_SIZE_LIMIT), Disk)
     except FileNotFoundError:
         return None
 

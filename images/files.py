@@ -23,9 +23,13 @@ class Written(Object, frozen=True, kw_only=True):
     digest: str
 
 
-def chunks(file: Path) -> Iterator[bytes]:
-    """The content of a file. Raises OSError, also for the name of a folder or a device."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe without a writer would wait for one
+def chunks(file: Path | int) -> Iterator[bytes]:
+    """The content of a file. ``file``: or its descriptor, which is closed then.
+
+    Raises OSError, also for the name of a folder or a device.
+    """
+    # a named pipe without a writer would wait for one
+    descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("it is not a regular file")

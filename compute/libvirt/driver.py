@@ -140,6 +140,7 @@ class LibvirtDriver:
                 self._overlay(new, image, held.spec)
                 self._power.bring(domain, Power.OFF, hard=True)
                 new.replace(self._files.disk(guest.uuid))
+                self._files.forget_bases(guest.uuid, image.path)
                 if has_drive:
                     write_config_drive(self._files.config_drive(guest.uuid), drive)
                 after = msgspec.structs.replace(held.guest, image_id=guest.image_id, power=guest.power)
@@ -264,8 +265,11 @@ class LibvirtDriver:
 
     def nodes(self) -> list[ComputeNode]:
         node = self._host.node()
-        in_use = {base for disk in self._files.disks() if (base := qemu_img.backing_file(disk)) is not None}
-        self._cache.sweep(in_use, self._settings.cache_ttl)
+        bases = {disk: base for disk in self._files.disks() if (base := qemu_img.backing_file(disk)) is not None}
+        for disk, base in bases.items():
+            if disk.name == ROOT_DISK:
+                self._files.keep_base(disk, Path(self._settings.cache_path) / base.name)
+        self._cache.sweep(set(bases.values()), self._settings.cache_ttl)
         return [node]
 
     def console_output(self, uuid: str, max_bytes: int) -> bytes:
@@ -338,6 +342,7 @@ class LibvirtDriver:
             raise _too_small(record, spec, f"{record.min_ram} MiB of memory", flavor.memory_mb)
         disk.unlink(missing_ok=True)
         qemu_img.create_overlay(disk, image.path, image.disk_format, wanted or None)
+        self._files.keep_base(disk, image.path)
 
     def _wants_config_drive(self, spec: GuestSpec, secrets: BootSecrets | None) -> bool:
         """There is no other way to tell the guest what it was given."""

@@ -6,7 +6,9 @@ libvirt has no domain for it: a libvirt that has lost its domains, or another on
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,10 @@ NEW_DISK = "disk.new"
 """A root disk that is being made, to replace the other one or to be stored as a snapshot."""
 IMAGE_DISK = "image.new"
 """A copy of the root disk that is being made, to be stored as an image."""
+BASE = "base"
+"""A base that an older release has copied from another host with the disk."""
+BASE_NAME = re.compile(r"[0-9a-f]{64}|[0-9a-f]{128}|base")
+"""What the base of a disk may be named, in the cache or beside the disk: the hash of its content, or ``BASE``."""
 CONSOLE, EARLIER_CONSOLE = "console.log", "console.log.1"
 
 
@@ -121,6 +127,22 @@ class GuestFiles:
         for folder in self._folders():
             yield from folder.glob(f"{ROOT_DISK}*")
 
+    def keep_base(self, disk: Path, cached: Path) -> None:
+        """Give the base of a disk a second name beside the disk: another host that takes the disk looks only there.
+
+        ``cached``: where this host's cache would have it. On two file systems that is not possible. Then disks only go to hosts
+        that have the image, or get it from its source.
+        """
+        if BASE_NAME.fullmatch(cached.name):
+            with contextlib.suppress(OSError):  # it is there, or it is a base beside the disk, which the cache does not have
+                os.link(cached, disk.parent / cached.name, follow_symlinks=False)
+
+    def forget_bases(self, uuid: str, current: Path) -> None:
+        """Remove the bases beside a guest's disk, but for its current one. Raises OSError."""
+        for entry in self.folder(uuid).iterdir():
+            if BASE_NAME.fullmatch(entry.name) and entry.name != current.name:
+                entry.unlink(missing_ok=True)
+
     # -- consoles ------------------------------------------------------------------------------------------------------------------
 
     def read_console(self, uuid: str, max_bytes: int) -> bytes:
@@ -136,7 +158,7 @@ class GuestFiles:
                 if console.stat().st_size <= limit:
                     continue
                 kept = folder / f"{EARLIER_CONSOLE}.new"
-                with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "wb") as file:
+                with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE), "wb") as file:
                     file.write(_tail(console, limit // 2))
                 kept.replace(folder / EARLIER_CONSOLE)
                 os.truncate(console, 0)  # QEMU appends to it
@@ -151,7 +173,7 @@ class GuestFiles:
 
 def _tail(path: Path, count: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - count))
             return file.read(count)
     except FileNotFoundError:

@@ -16,6 +16,7 @@ import pytest
 
 from compute.libvirt import binding
 from compute.libvirt.driver import LibvirtDriver
+from compute.libvirt.guest_files import BASE_NAME
 from compute.libvirt.opts import LibvirtSettings
 from compute.libvirt.private_daemon import PrivateDaemon
 from images.store import FolderStore
@@ -29,6 +30,7 @@ from service.periodic import wait_until
 from tests.support.libvirt_driver import (
     FLAVOR,
     PATIENCE_S,
+    SPARK,
     add_spark,
     guest,
     left_of,
@@ -69,7 +71,8 @@ def test_a_guest_runs_and_leaves_nothing(driver: LibvirtDriver, daemon: PrivateD
     [listed] = driver.guests()
     assert listed == msgspec.structs.replace(one, metadata={})
     assert stat.S_IMODE(folder.stat().st_mode) == 0o711
-    assert {stat.S_IMODE(file.stat().st_mode) for file in (*folder.iterdir(), drive)} == {0o600}
+    private = [file for file in (*folder.iterdir(), drive) if not BASE_NAME.fullmatch(file.name)]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
     assert b"the-secret" in drive.read_bytes()
     definition = binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).XMLDesc()
     assert "the-secret" not in definition
@@ -208,6 +211,27 @@ def test_a_disk_comes_from_another_host(daemon: PrivateDaemon, store: FolderStor
         there.set_power(two.uuid, Power.HELD, hard=True)
         with pytest.raises(errors.BuildAborted, match="cannot shrink"):
             here.spawn(guest("a"), spec(flavor=flavor), None, threading.Event(), Origin(instance_uuid=two.uuid, host="b"))
+
+
+@pytest.mark.parametrize("by", ["libvirt", "folder"])
+def test_a_disk_of_a_deleted_image_moves(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path, by: str) -> None:
+    """Its base is beside the disk, on each host that it comes to."""
+    peer = (
+        {"peer_uri": daemon.uri + "&host={host}"}
+        if by == "libvirt"
+        else {"peer_instances_path": str(tmp_path / "{host}/instances")}
+    )
+    hosts = [settings_of(daemon, tmp_path / host, **peer) for host in ("a", "b", "c")]
+    with opened(hosts[0], store, "a") as a, opened(hosts[1], store, "b") as b, opened(hosts[2], store, "c") as c:
+        bodies = [spawn(a, guest("a"))]
+        assert says(a, bodies[0].uuid, "spark: boot 0001")
+        store.delete(SPARK)
+        for boot, (source, target) in enumerate(((a, b), (b, c)), 2):
+            source.set_power(bodies[-1].uuid, Power.HELD, hard=True)
+            origin = Origin(instance_uuid=bodies[-1].uuid, host=bodies[-1].node)
+            bodies.append(guest("b" if target is b else "c"))
+            target.spawn(bodies[-1], spec(), None, threading.Event(), origin)
+            assert says(target, bodies[-1].uuid, f"spark: boot {boot:04d}")
 
 
 def test_a_disk_of_a_host_that_cannot_be_reached_is_the_hosts_failure(

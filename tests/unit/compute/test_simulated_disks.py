@@ -276,3 +276,27 @@ def test_the_console_of_a_guest_that_has_come_live_tells_of_no_boot(tmp_path: Pa
     assert target.console_output("b", 1000) == b"b: has come live\n"
     for driver in (source, target):
         driver.close()
+
+
+def test_a_link_on_the_other_host_is_not_followed(tmp_path: Path) -> None:
+    """Neither to read a disk nor to hand one over."""
+    here, other = a_driver(tmp_path), a_driver(tmp_path, "h2")
+    spawn(here, a_guest())
+    victim = tmp_path / "file-of-h1"
+    victim.write_bytes((disks_path(str(tmp_path), "h1") / "a").read_bytes())
+    (disks_path(str(tmp_path), "h2") / "b").symlink_to(victim)
+    with pytest.raises(errors.BuildFailed, match="symbolic link"):
+        spawn(here, a_guest("c"), Origin(instance_uuid="b", host="h2"))
+    before = victim.read_bytes()
+    (disks_path(str(tmp_path), "h2") / "d.incoming").symlink_to(victim)
+    with pytest.raises(errors.TaskFailed, match="does not listen"):
+        here.send("a", SendTarget(instance_uuid="d", host="h2"), threading.Event())
+    assert victim.read_bytes() == before
+    other.close()
+
+
+@pytest.mark.parametrize("host", ["../elsewhere", "/tmp/elsewhere", ""])
+def test_the_name_of_the_other_host_is_no_path(tmp_path: Path, host: str) -> None:
+    driver = a_driver(tmp_path)
+    with pytest.raises(errors.SuperconductorError, match="host"):
+        spawn(driver, a_guest("c"), Origin(instance_uuid="b", host=host))
