@@ -225,4 +225,5 @@ def _overlaid(server: Server, row: Instance) -> Server:
         task_number=row.task_number,
         task_state=row.task_state,
         task_fault=row.task_fault,
+        task_stored=row.task_stored,
     )

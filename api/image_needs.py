@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
+
+from db.api import images
+from db.sql.engine import ApiDatabase
 from images.store import FolderStore
 from objects import errors
 from objects.flavor import Flavor
@@ -9,19 +15,29 @@ from objects.spec import Image
 
 GIB = 1 << 30
 
+HASH_CACHE_S, NO_HASH_CACHE_S = 10.0, 1.0
+"""Seconds for which a hash is not looked up again, and those for which an image counts as one without.
+
+The content of an image never changes. An operator may delete one and add another of its id: hosts refuse that one until then.
+"""
+HASHES_CACHED = 1000
+
 
 class ImageNeeds:
     """Images that are elsewhere, or in a store that is away, are judged by the host."""
 
-    def __init__(self, store: FolderStore | None) -> None:
+    def __init__(self, store: FolderStore | None, database: ApiDatabase) -> None:
         """``store``: None if none is configured."""
         self._store = store
+        self._database = database
+        self._hashes: dict[str, tuple[str, float]] = {}  # by image: its hash, and until when that is used
 
     def check(self, image: Image, flavor: Flavor, project_id: str, field: str = "server.imageRef") -> Image:
-        """The same image. ``field``: what names it in the request.
+        """The same image, with the hash that its content must have. ``field``: what names it in the request.
 
         Raises errors.Invalid if it is another project's, or if the flavor is too small for it. A root disk of 0 GiB takes any.
         """
+        image = msgspec.structs.replace(image, hash_value=self.hash_of(image.id))
         if self._store is None:
             return image
         try:
@@ -36,3 +52,14 @@ class ImageNeeds:
         if 0 < flavor.root_gb < disk:
             raise errors.Invalid(f"{field}: the image needs a disk of {disk} GiB, the flavor has {flavor.root_gb}")
         return image
+
+    def hash_of(self, image_id: str) -> str:
+        """The hash that the content of this image must have; empty: the API database does not know it."""
+        now = time.monotonic()
+        hash_value, until = self._hashes.get(image_id, ("", 0.0))
+        if now >= until:
+            if len(self._hashes) >= HASHES_CACHED:
+                self._hashes.clear()
+            hash_value = self._database.read(images.hash_of, image_id)
+            self._hashes[image_id] = hash_value, now + (HASH_CACHE_S if hash_value else NO_HASH_CACHE_S)
+        return hash_value

@@ -19,6 +19,7 @@ from db.api import server_images
 from db.api.server_images import UPLOADED, ServerImage, UploadedImage
 from db.sql.engine import ApiDatabase
 from images.files import CHUNK_SIZE
+from images.record import ImageRecord
 from objects import errors
 
 CONTENT_TYPE = "application/octet-stream"
@@ -74,12 +75,12 @@ class ImageUploads:
         if known.complete or not known.is_uploaded:
             raise errors.Conflict(f"Image {image_id} does not wait for its content.")
         try:
-            self._store(image_id, known.asked, _chunks(req))
+            stored = self._store(image_id, known.asked, _chunks(req))
         except errors.Conflict:
             # Somebody was faster, or was killed before its row was complete: what is stored counts, and the row says so now.
-            self._database.write(server_images.complete_upload, image_id, self._database.now())
+            self._complete(known, self._images.store.about(image_id))
             raise
-        if not self._database.write(server_images.complete_upload, image_id, self._database.now()):
+        if not self._complete(known, stored):
             raise missing(image_id)
         resp.status = 204
 
@@ -97,8 +98,13 @@ class ImageUploads:
         resp.content_type = CONTENT_TYPE
         resp.set_stream(self._images.store.chunks(image_id), image["size"])
 
-    def _store(self, image_id: str, asked: UploadedImage, content: Iterator[bytes]) -> None:
-        self._images.store.add(
+    def _complete(self, image: ServerImage, stored: ImageRecord) -> bool:
+        """Whether the image has not been deleted meanwhile."""
+        complete = server_images.complete_upload
+        return self._database.write(complete, image.image_id, image.asked, stored.content, self._database.now())
+
+    def _store(self, image_id: str, asked: UploadedImage, content: Iterator[bytes]) -> ImageRecord:
+        return self._images.store.add(
             content,
             name=asked.name,
             image_id=image_id,

@@ -114,7 +114,7 @@ class Routes:
         self._doorbell = Doorbell(bell)
         self._boot_secrets = BootSecretsPolicy(settings, vault)
         self._store = open_store(settings.images_folder)
-        self._needs = ImageNeeds(self._store)
+        self._needs = ImageNeeds(self._store, database)
         self._acceptor = Acceptor(settings, database, self._catalog, self._limits, self._boot_secrets, self._needs)
         rate = RequestRateLimit(settings.boot_rate, settings.boot_burst)
         self._boot = BootServers(settings, rate, self._acceptor, self._doorbell, vault)

@@ -107,7 +107,7 @@ class OperationActions:
         given = self._given_again(call, server_id, value)
         create.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
-        args = OperationArgs(image_id=value["imageRef"], drive=drive)
+        args = OperationArgs(image_id=value["imageRef"], drive=drive, image_hash=self._images.hash_of(value["imageRef"]))
         decide = partial(
             _edit_of_rebuild, value, limits["metadata_items"], drive, self._why_not_from(call, server_id, value["imageRef"])
         )
@@ -180,7 +180,9 @@ class OperationActions:
         """Answers with the password of the rescue system."""
         asked = value or {}
         given = self._boot_secrets.password(asked.get("adminPass"), "rescue", made=True)
-        args = OperationArgs(image_id=asked.get("rescue_image_ref"), drive=DriveChanges(has_secrets=bool(given)))
+        image_id = asked.get("rescue_image_ref")
+        image_hash = self._images.hash_of(image_id) if image_id is not None else ""
+        args = OperationArgs(image_id=image_id, drive=DriveChanges(has_secrets=bool(given)), image_hash=image_hash)
         self._operations.accept(call, server_id, Kind.RESCUE, args, secrets=given)
         password = self._boot_secrets.answered(given)
         answer(resp, {"adminPass": password} if password is not None else {}, 200)

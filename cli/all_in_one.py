@@ -29,8 +29,10 @@ from compute.opts import ComputeSettings, SimulatedSettings
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
+from db.api import images
 from db.sql import ready
 from db.sql.engine import ApiDatabase, CellDatabase
+from images.store import FolderStore
 from objects import errors, stored
 from objects.base import Object
 from objects.cell import CellMapping
@@ -223,6 +225,7 @@ class AllInOne:
             images_folder=str(folder.images),
         )
         self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]
+        _record_images(FolderStore(folder.images), self._api_database)
         self._services: list[RoleService] = []
         for cell in self.registry.cells():
             self._add_cell(cell.mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
@@ -337,3 +340,14 @@ class AllInOne:
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def _record_images(store: FolderStore, database: ApiDatabase) -> None:
+    """Record the hashes of images that were added before the first start, or by an older release: the folder is this process's."""
+    try:
+        known = database.read(images.known)
+        for record in store.list_images() if store.is_there() else ():
+            if record.id not in known:
+                database.write(images.add, record.id, record.owner, record.name, record.content, database.now())
+    except errors.ServiceUnavailable as error:
+        LOG.warning("hashes of images are not recorded: %s", error)

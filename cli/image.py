@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import uuid
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,8 @@ class ImageAdd(ActionShow):
         add_properties(parser, "property of the image")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        added = _store(self.deployment).add(
+        store = _store(self.deployment)
+        added = store.add(
             parsed_args.file,
             name=parsed_args.name,
             image_id=parsed_args.id or str(uuid.uuid4()),
@@ -45,6 +47,10 @@ class ImageAdd(ActionShow):
             min_ram=parsed_args.min_ram,
             properties=dict(parsed_args.properties),
         )
+        if _has_database(self.deployment):
+            _record(self.deployment, added)
+        elif self.deployment.state is None:  # the start of a standalone records it
+            self.warn(f"No API database is named, so hosts will not check image {added.id}: run 'superconductor image record'.")
         return _shown(added)
 
 
@@ -85,7 +91,49 @@ class ImageDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         store = _store(self.deployment)
-        self.each(parsed_args.images, lambda reference: _delete(store, reference))
+        self.each(parsed_args.images, lambda reference: self._delete(store, reference))
+
+    def _delete(self, store: FolderStore, reference: str) -> None:
+        try:
+            image_id = str(uuid.UUID(reference))
+            store.delete(image_id)  # without its record, which may be unreadable
+        except (ValueError, errors.NotFound):
+            image_id = _find(store, reference).id
+            store.delete(image_id)
+        if _has_database(self.deployment):
+            from db.api import images
+
+            self.deployment.api_database.write(images.forget, [image_id])
+
+
+class ImageRecordHashes(AdminLister):
+    """Have hosts check the contents of images that an older release has stored. What is in the image store now counts as right.
+
+    Without an image: all whose hashes are not in the API database. Their contents are read, and must fit their records.
+    Example: superconductor image record
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("images", metavar="IMAGE", nargs="*", help="id or name")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from db.api import images
+
+        store = _store(self.deployment)
+        recorded: list[ImageRecord] = []
+        known = self.deployment.api_database.read(images.known)
+        found = [_find(store, each) for each in parsed_args.images] or store.list_images()
+        self.each([each for each in found if each.id not in known], lambda image: recorded.append(self._record(store, image)))
+        return ("ID", "Name", "Size", "SHA-512"), [(each.id, each.name, each.size, each.hash_value) for each in recorded]
+
+    def _record(self, store: FolderStore, image: ImageRecord) -> ImageRecord:
+        digest = hashlib.sha512()
+        for chunk in store.chunks(image.id):
+            digest.update(chunk)
+        if digest.hexdigest() != image.hash_value:
+            raise errors.Conflict(f"The content of image {image.id} does not fit its record: delete it, and add it again.")
+        _record(self.deployment, image)
+        return image
 
 
 def _store(deployment: Deployment) -> FolderStore:
@@ -111,11 +159,21 @@ def _find(store: FolderStore, reference: str) -> ImageRecord:
     return found[0]
 
 
-def _delete(store: FolderStore, reference: str) -> None:
+def _has_database(deployment: Deployment) -> bool:
+    """Whether there is an API database: images may be added before there is one."""
+    if deployment.state is not None:
+        return (deployment.state / "api.db").exists()
     try:
-        store.delete(str(uuid.UUID(reference)))  # without its record, which may be unreadable
-    except (ValueError, errors.NotFound):
-        store.delete(_find(store, reference).id)
+        return bool(deployment.api_url)
+    except errors.Misconfigured:
+        return False
+
+
+def _record(deployment: Deployment, image: ImageRecord) -> None:
+    from db.api import images
+
+    database = deployment.api_database
+    database.write(images.add, image.id, image.owner, image.name, image.content, database.now())
 
 
 def _uuid(text: str) -> str:

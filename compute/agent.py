@@ -470,12 +470,12 @@ class Agent:
                 self._driver.send(guest.uuid, work.order.args.target, build.cancel)
             case TaskKind.SNAPSHOT:
                 self._driver.set_power(guest.uuid, work.order.power, hard=work.hard)
-                self._driver.snapshot(guest.uuid, work.order.args.image_id or "")
+                work.stored = self._driver.snapshot(guest.uuid, work.order.args.image_id or "")
             case TaskKind.IMAGE:
-                self._driver.make_image(guest.uuid, *_image_of(work), build.cancel)
+                work.stored = self._driver.make_image(guest.uuid, *_image_of(work), build.cancel)
             case TaskKind.RESCUE:
                 _check_secrets(work)
-                self._driver.rescue(guest.uuid, work.order.args.image_id or guest.image_id or "", work.secrets)
+                self._driver.rescue(guest.uuid, *_rescue_image_of(work, guest))
             case TaskKind.PASSWORD:
                 self._driver.set_password(guest.uuid, _password_of(work))
             case TaskKind.INTERFACES:
@@ -506,6 +506,14 @@ def _password_of(work: Work) -> str:
     return work.secrets.admin_pass
 
 
+def _rescue_image_of(work: Work, guest: Guest) -> tuple[str, BootSecrets | None, str]:
+    """The image to rescue from, the secrets, and the hash of the image."""
+    args = work.order.args
+    if args.image_id is not None:
+        return args.image_id, work.secrets, args.image_hash
+    return guest.image_id or "", work.secrets, guest.image_hash
+
+
 def _image_of(work: Work) -> tuple[str, NewImage]:
     """The image to be made, by its id. Raises errors.TaskFailed."""
     args = work.order.args
@@ -528,6 +536,7 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         disk_gb=spec.flavor.disk_gb,
         batch_id=spec.batch_id,
         image_id=spec.image.id if spec.image else None,
+        image_hash=spec.image.hash_value if spec.image else "",
         metadata=spec.properties.metadata,
         resources=extra_specs.resources(spec.flavor.extra_specs),
         server_uuid=order.server_uuid or "",

@@ -10,7 +10,7 @@ from compute.driver import Guest, GuestSpec
 from objects.build import Origin
 from objects.instance import Failure
 from objects.spec import BootSecrets
-from objects.task import TaskOrder
+from objects.task import StoredContent, TaskOrder
 
 
 class Phase(enum.StrEnum):
@@ -41,6 +41,7 @@ class Work:
     restores: bool = False  # the task is over, and the host has lost the power that it gave
     tries: int = 0  # how often the guest could not be held
     failure: Failure | None = None
+    stored: StoredContent | None = None  # what it has written into the image store
     secrets: BootSecrets | None = None  # of a rebuild, from the grant until the driver has returned
 
     @property

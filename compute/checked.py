@@ -16,7 +16,7 @@ from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
 from objects.port import Port
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -77,18 +77,19 @@ class CheckedDriver:
             raise errors.NotOffered("The hypervisor driver of this host tells no diagnostics.")
         return found
 
-    def snapshot(self, uuid: str, image_id: str) -> None:
-        self._driver.snapshot(uuid, image_id)
+    def snapshot(self, uuid: str, image_id: str) -> StoredContent | None:
+        return self._driver.snapshot(uuid, image_id)
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent | None:
         if not hasattr(self._driver, "make_image"):  # written for an earlier release
             raise errors.TaskFailed("The hypervisor driver of this host makes no images.")
-        self._driver.make_image(uuid, image_id, image, cancel)
+        return self._driver.make_image(uuid, image_id, image, cancel)
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         if not hasattr(self._driver, "rescue"):
             raise errors.TaskFailed("The hypervisor driver of this host rescues no guests.")
-        self._driver.rescue(uuid, image_id, secrets)
+        compares = "image_hash" in inspect.signature(self._driver.rescue).parameters
+        self._driver.rescue(uuid, image_id, secrets, *((image_hash,) if compares else ()))
 
     def set_password(self, uuid: str, password: str) -> None:
         if not hasattr(self._driver, "set_password"):

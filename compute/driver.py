@@ -20,7 +20,7 @@ from objects.diagnostics import Diagnostics
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets, Image
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 
 CALL_LIMIT_S = 60.0
 """Seconds after which a call of a driver that gets no answer from its hypervisor raises ``errors.HypervisorDown``."""
@@ -36,7 +36,7 @@ class Guest(Object, frozen=True, kw_only=True):
     ``power``: what it is to be once spawned; from ``guests()``, what it is now. ``off_reason``: from ``guests()``, a sentence
     that says why a guest is off, such as a crash; empty if the hypervisor does not know. ``macs``: of its network interfaces, where
     the driver keeps them here. ``numa_nodes``: the NUMA nodes of the host that it is tied to, as numbered in the driver's report.
-    Each has an equal part of it. Empty: it is tied to none.
+    Each has an equal part of it. Empty: it is tied to none. ``image_hash``: see ``objects.spec.Image``.
     """
 
     uuid: str
@@ -57,6 +57,7 @@ class Guest(Object, frozen=True, kw_only=True):
     off_reason: str = ""
     macs: tuple[str, ...] = ()
     numa_nodes: tuple[int, ...] = ()
+    image_hash: str = ""
 
     @property
     def takes(self) -> Amounts:
@@ -223,29 +224,32 @@ class ComputeDriver(Protocol):
         """
         ...
 
-    def snapshot(self, uuid: str, image_id: str) -> None:
+    def snapshot(self, uuid: str, image_id: str) -> StoredContent | None:
         """Copy the disk of the guest, which is off, to the image store, and return when the copy is complete and durable.
 
-        Idempotent: a copy of this name is replaced as a whole. Raises ``errors.TaskFailed`` if it cannot.
+        Returns what was written, which later readers compare; None: nobody compares it. Idempotent: a copy of this name is replaced
+        as a whole. Raises ``errors.TaskFailed`` if it cannot.
         """
         ...
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent | None:
         """Make an image of the guest's root disk in the image store, and return when it is complete and durable.
 
-        The guest may run, and goes on. The image has the disk as it is at one moment, so it looks as after a power cut. Idempotent:
-        an image of this id that is there stays. Must return or raise soon after ``cancel`` is set.
+        Returns what was written, as ``snapshot`` does. The guest may run, and goes on. The image has the disk as it is at one
+        moment, so it looks as after a power cut. Idempotent: an image of this id that is there stays. Must return or raise soon
+        after ``cancel`` is set.
 
         Raises ``errors.TaskFailed`` if it cannot; a driver without this method counts as such.
         """
         ...
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         """Boot the guest from a new disk of the image, with its own root disk as the second one. Its power is then RESCUED.
 
-        Its system is asked to stop first. ``secrets``: the password of the rescue system, for which the rules of ``spawn`` hold.
-        The guest's own config drive stays as it is. Idempotent: a rescue that did not end is made anew. ``set_power`` with any
-        other power ends the rescue: the new disk is removed, and the guest has what it had before.
+        Its system is asked to stop first. ``image_hash``: see ``objects.spec.Image``; an earlier release's driver does without.
+        ``secrets``: the password of the rescue system, for which the rules of ``spawn`` hold. The guest's own config drive stays as
+        it is. Idempotent: a rescue that did not end is made anew. ``set_power`` with any other power ends the rescue: the new disk
+        is removed, and the guest has what it had before.
         """
         ...
 

@@ -33,7 +33,7 @@ from objects.diagnostics import STATES, CpuDiagnostics, Diagnostics, DiskDiagnos
 from objects.numa import HostNumaNode
 from objects.port import Port
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 
 METADATA_KEY = "simulated:outcome"
 """Server metadata key that scripts the outcome on every host: a value of ``SpawnOutcome``. ``fail:h1,h2``: on these hosts only."""
@@ -203,7 +203,7 @@ class SimulatedDriver:
         self._check_task(guest.uuid, hard=False)
         self._take_time()
         self._disks.replace(guest.uuid, _new_disk(guest))
-        after = msgspec.structs.replace(found, image_id=guest.image_id, power=guest.power)
+        after = msgspec.structs.replace(found, image_id=guest.image_id, image_hash=guest.image_hash, power=guest.power)
         self._consoles.write(found, f"{guest.name}: is rebuilt from image {guest.image_id or 'none'}")
         self._journal.change(after, _received_again(self._journal.received(guest.uuid), changes, secrets))
 
@@ -232,14 +232,14 @@ class SimulatedDriver:
             nics=tuple(NicDiagnostics(mac_address=mac) for mac in guest.macs),
         )
 
-    def snapshot(self, uuid: str, image_id: str) -> None:
+    def snapshot(self, uuid: str, image_id: str) -> StoredContent:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=False)
         if self._images is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
-        self._images.save(image_id, self._disks.image(uuid, torn=guest.power.runs))
+        return self._images.save(image_id, self._disks.image(uuid, torn=guest.power.runs))
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=False)
         if self._images is None:
@@ -248,10 +248,11 @@ class SimulatedDriver:
         if cancel.wait(delay) if delay else cancel.is_set():
             raise errors.TaskFailed("The copy of the disk was cancelled.")
         with self._disks.copied(uuid) as content:
-            self._images.add_of_server(content, image_id, image, cancel)
+            made = self._images.add_of_server(content, image_id, image, cancel)
         self._consoles.write(guest, f"{guest.name}: image {image_id} is made")
+        return made
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         guest = self._guest(uuid)
         self._check_task(uuid, hard=False)
         self._disks.write(uuid)
@@ -311,7 +312,7 @@ class SimulatedDriver:
     def _copy(self, guest: Guest, origin: Origin, cancel: threading.Event) -> None:
         """Copy the origin's disk. All simulated hosts of a region share one state path."""
         if origin.image_id is not None:
-            self._disks.restore(guest.uuid, self._snapshot(origin.image_id))
+            self._disks.restore(guest.uuid, self._snapshot(origin.image_id, origin.image_hash))
         else:
             path, delay = self._settings.state_path, self._settings.copy_delay
             self._disks.copy(guest.uuid, path, origin.host, origin.instance_uuid, delay, cancel)
@@ -326,12 +327,12 @@ class SimulatedDriver:
         self._journal.change(msgspec.structs.replace(guest, power=Power.HELD))
         self._disks.sent(guest.uuid)
 
-    def _snapshot(self, image_id: str) -> bytes:
+    def _snapshot(self, image_id: str, image_hash: str) -> bytes:
         if self._images is None:
             raise errors.BuildFailed(NOT_CONFIGURED)
         try:
-            return self._images.read(image_id)
-        except errors.NotFound as error:  # the hosts share the store
+            return self._images.read(image_id, image_hash)
+        except (errors.NotFound, errors.Invalid) as error:  # the hosts share the store
             raise errors.BuildAborted(str(error)) from error
 
     def _guest(self, uuid: str) -> Guest:

@@ -152,7 +152,7 @@ class Tasks:
             report = entries.report(kind, build)
             about = {"builder": entries.builder, "failure": work.failure, "task": work.order.number, "restores": work.restores}
             about["wants_secrets"] = kind is ReportKind.BEGIN and work.order.kind.has_secrets
-            return msgspec.structs.replace(report, **about)
+            return msgspec.structs.replace(report, **about, stored=work.stored if kind is ReportKind.DONE else None)
 
     def _is_at(self, build: Build, phase: Phase, number: int) -> bool:
         """Whether the entry is in this phase of this task. The caller holds the lock."""
@@ -175,7 +175,8 @@ def guest_after(guest: Guest, order: TaskOrder) -> Guest:
         case TaskKind.REBOOT:
             return msgspec.structs.replace(guest, power=Power.ON)
         case TaskKind.REBUILD:
-            return msgspec.structs.replace(guest, power=order.power, image_id=order.args.image_id or guest.image_id)
+            image = {"image_id": order.args.image_id, "image_hash": order.args.image_hash} if order.args.image_id else {}
+            return msgspec.structs.replace(guest, power=order.power, **image)
         case TaskKind.POWER | TaskKind.SEND | TaskKind.SNAPSHOT | TaskKind.RESCUE:
             return msgspec.structs.replace(guest, power=order.power)
         case TaskKind.INTERFACES:

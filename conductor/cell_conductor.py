@@ -321,7 +321,7 @@ def decide(row: Instance, report: Report, now: float, task_of: Callable[[str], T
             return lifecycle.begin(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
         failed = report.kind is ReportKind.TASK_FAILED
         fault = report.failure.message if report.failure else "The host gave no reason."
-        return lifecycle.task_over(*about, fault if failed else None)
+        return lifecycle.task_over(*about, fault if failed else None, report.stored)
     if report.kind is ReportKind.POWER:
         who = (report.host, report.fence, report.attempt, report.builder)
         reason = report.failure.message if report.failure else "The host gave no reason."

@@ -257,7 +257,7 @@ def task_of(each: OpenOperation, body: Body, ports: tuple[Port, ...]) -> Task:
         kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
         asked = operation.args
         image_id = operation.uuid if kind in (TaskKind.SNAPSHOT, TaskKind.IMAGE) else asked.image_id
-        args = TaskArgs(hard=asked.hard, image_id=image_id, drive=asked.drive, image=asked.image)
+        args = TaskArgs(hard=asked.hard, image_id=image_id, drive=asked.drive, image=asked.image, image_hash=asked.image_hash)
         if operation.kind.connects:
             args = TaskArgs(ports=_without(operation, ports, OperationKind.DETACH_INTERFACE))
     elif operation.state is OperationState.SENDING and body is each.source and twin is not None:

@@ -151,7 +151,7 @@ def _build_order(order: Order) -> BuildOrder:
         server_uuid=row.server_uuid,
         power=row.power,
         ports=row.ports,
-        origin=Origin(instance_uuid=move.instance_uuid, host=move.source_host, image_id=move.image_id)
+        origin=Origin(instance_uuid=move.instance_uuid, host=move.source_host, image_id=move.image_id, image_hash=move.image_hash)
         if move is not None and copied
         else None,
     )

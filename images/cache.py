@@ -21,7 +21,7 @@ from images import files
 from images.inspection import Inspected, inspect
 from images.record import ImageRecord
 from images.source import ImageSource
-from images.store import unless
+from images.store import check_hash, unless
 from objects import errors
 from objects.base import Object
 
@@ -56,10 +56,11 @@ class ImageCache:
         self._file_mode = file_mode
         self._folder_mode = folder_mode
 
-    def base(self, image_id: str, cancel: threading.Event, project_id: str | None = None) -> CachedImage:
+    def base(self, image_id: str, cancel: threading.Event, project_id: str | None = None, hash_value: str = "") -> CachedImage:
         """The base of this image. It is downloaded if it is not here; while somebody else does that, this call waits.
 
-        ``project_id``: who builds from it. None: only images for every project can be used.
+        ``project_id``: who builds from it. None: only images for every project can be used. ``hash_value``: the SHA-512 that its
+        content must have, whatever its source says now; empty: as its source says.
 
         Raises the errors of a build: errors.NotFound; errors.BuildAborted for an image that no host can use; errors.BuildFailed if
         this host cannot, and as soon as ``cancel`` is set; errors.ServiceUnavailable if the source cannot be asked now.
@@ -68,6 +69,7 @@ class ImageCache:
             record = self._source.about(image_id)
             if record.owner not in ("", project_id):
                 raise errors.NotFound(f"Image {image_id[:80]} does not exist for this project.")
+            check_hash(image_id, hash_value, record.hash_value)
             with self._usable():
                 self._make_folder()
                 return self._take(record, cancel)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from objects.base import INT64_MAX, Object
+from objects.task import StoredContent
 
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
 
@@ -33,3 +34,10 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     owner: str = ""
     created_at: str = ""
     updated_at: str = ""
+
+    @property
+    def content(self) -> StoredContent:
+        """What the API database keeps of an image of the store, whose hashes are of SHA-512."""
+        return StoredContent(
+            size=self.size, hash_value=self.hash_value, virtual_size=self.virtual_size, disk_format=self.disk_format
+        )

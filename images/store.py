@@ -10,6 +10,9 @@ left is removed with the snapshot. What an interrupted ``add`` or ``delete`` has
 from __future__ import annotations
 
 import errno
+import hashlib
+import logging
+import os
 import shutil
 import threading
 import uuid
@@ -24,10 +27,16 @@ from images import files
 from images.inspection import inspect
 from images.record import ImageRecord
 from objects import errors, text, typed
-from objects.task import NewImage
+from objects.task import NewImage, StoredContent
+from service.confined import open_below, read_below
+from service.rate_limited_log import RateLimitedLog
+
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 NOT_CONFIGURED = "no image store is configured: set [images] folder"
 
+RECORD_SIZE_LIMIT = 4 << 20
+"""Bytes that the record of an image may have."""
 LEFTOVER_AGE_S = 3600.0
 """Seconds after which a copy that has not grown is taken for the rest of a process that died."""
 
@@ -46,44 +55,48 @@ class FolderStore:
 
     # -- snapshots of servers ----------------------------------------------------------------------------------------------------
 
-    def save(self, image_id: str, content: bytes) -> None:
-        """Store a snapshot durably, and replace one of this name. Returns once it is complete."""
-        self._save(image_id, [content])
+    def save(self, image_id: str, content: bytes) -> StoredContent:
+        """Store a snapshot durably, and replace one of this name. Returns once it is complete, with what was written."""
+        return self._save(image_id, [content])
 
-    def save_file(self, image_id: str, file: Path, cancel: threading.Event | None = None) -> None:
+    def save_file(self, image_id: str, file: Path, cancel: threading.Event | None = None) -> StoredContent:
         """Store the content of a file as ``save`` does, without having it in memory.
 
         Raises errors.TaskFailed if the file cannot be read, or if ``cancel`` was set.
         """
-        self._save(image_id, _read_local(file, cancel or threading.Event()))
+        return self._save(image_id, _read_local(file, cancel or threading.Event()))
 
-    def read(self, image_id: str) -> bytes:
-        """The content of a snapshot. Raises errors.NotFound if there is none of this name."""
-        return b"".join(self._read(image_id, self._file(image_id)))
+    def read(self, image_id: str, hash_value: str = "") -> bytes:
+        """The content of a small snapshot. ``hash_value``: the SHA-512 that it must have; empty: any.
 
-    def copy_to(self, image_id: str, file: Path, cancel: threading.Event) -> None:
-        """Write a snapshot to a file durably, without having it in memory.
+        Raises errors.NotFound if there is none of this name, and errors.Invalid for other content.
+        """
+        content = b"".join(self._read(image_id, text.file_name(image_id)))
+        check_hash(image_id, hash_value, hashlib.sha512(content).hexdigest())
+        return content
+
+    def copy_to(self, image_id: str, file: Path, cancel: threading.Event, hash_value: str = "") -> None:
+        """Write a snapshot to a file durably, without having it in memory. ``hash_value``: see ``read``.
 
         Nothing is said about its format: inspect a disk of a hypervisor before it is opened (``images.inspection``). Raises
-        errors.NotFound, and errors.BuildFailed if the file cannot be written or ``cancel`` was set; it is partial then.
+        errors.NotFound and errors.Invalid, and errors.BuildFailed if the file cannot be written or ``cancel`` was set.
         """
         try:
-            files.write(file, unless(cancel, self._read(image_id, self._file(image_id))), mode=_SNAPSHOT_MODE)
+            content = unless(cancel, self._read(image_id, text.file_name(image_id)))
+            check_hash(image_id, hash_value, files.write(file, content, mode=_SNAPSHOT_MODE).digest)
         except OSError as error:
             raise errors.BuildFailed(f"The snapshot cannot be written to {file}: {error.strerror or error}.") from error
 
     def exists(self, image_id: str) -> bool:
         """Whether there is a complete snapshot of this name."""
-        with self._usable():
-            self._check()
-            return self._file(image_id).exists()
+        return self.size_of_snapshot(image_id) is not None
 
     def size_of_snapshot(self, image_id: str) -> int | None:
         """Bytes; None if there is no complete snapshot of this name."""
         with self._usable():
             self._check()
             try:
-                return self._file(image_id).stat().st_size
+                return self._file(image_id).lstat().st_size
             except FileNotFoundError:
                 return None
 
@@ -121,6 +134,7 @@ class FolderStore:
         target = self._image(image_id)
         with self._usable():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_added()
             self._added.mkdir(exist_ok=True, mode=_FOLDER_MODE)
             self._check_free(target, image_id)
             part = self._beside(target)
@@ -164,13 +178,13 @@ class FolderStore:
         *,
         disk_format: str | None = None,
         properties: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> StoredContent:
         """Store the copy of a server's disk as ``add`` does. An image of this id that is there stays. Raises errors.TaskFailed.
 
         ``properties``: those of the image that the server was built from, for names that the new one does not have.
         """
         try:
-            self.add(
+            added = self.add(
                 file,
                 name=image.name,
                 image_id=image_id,
@@ -182,16 +196,21 @@ class FolderStore:
                 cancel=cancel,
             )
         except errors.Conflict:  # an earlier start of the agent has made it
-            return
+            added = self.about(image_id)
         except errors.Invalid as error:
             raise errors.TaskFailed(str(error)) from error
+        return added.content
+
+    def is_there(self) -> bool:
+        """Whether the folder exists: the first image makes it."""
+        return self._folder.is_dir()
 
     def list_images(self) -> list[ImageRecord]:
-        """The images that operators added, and those of servers, by name."""
+        """The images that operators added, and those of servers, by name. One whose record cannot be read is left out."""
         with self._usable():
             self._check()
-            names = [file.parent.name for file in self._added.glob(f"*/{_RECORD}")]
-        records = [record for name in names if not name.endswith(_PART) and (record := self._record(name)) is not None]
+            names = [entry.name for entry in os.scandir(self._added)] if self._added.exists() else []
+        records = [record for name in names if not name.endswith(_PART) and (record := self._listed(name)) is not None]
         return sorted(records, key=lambda record: (record.name, record.id))
 
     def about(self, image_id: str) -> ImageRecord:
@@ -203,7 +222,7 @@ class FolderStore:
 
     def chunks(self, image_id: str) -> Generator[bytes, None, None]:
         """The content of one of these images. Raises errors.NotFound."""
-        return self._read(image_id, self._image(image_id) / _CONTENT)
+        return self._read(image_id, _ADDED, text.file_name(image_id), _CONTENT)
 
     def change(
         self,
@@ -250,16 +269,27 @@ class FolderStore:
             shutil.rmtree(gone, ignore_errors=True)
             self._remove_leftovers()
 
+    def _listed(self, name: str) -> ImageRecord | None:
+        try:
+            return self._record(name)
+        except errors.ServiceUnavailable as error:
+            _COMPLAINTS(name, logging.WARNING, "an image is left out of lists: %s", error)
+            return None
+
     def _record(self, name: str) -> ImageRecord | None:
+        """The record in the folder of this name; None: there is none. Raises errors.ServiceUnavailable if it cannot be read."""
         file = self._added / name / _RECORD
         with self._usable():
             try:
                 self._check()
-                return typed.decode(file.read_bytes(), ImageRecord)
+                found = typed.decode(read_below(self._folder, _ADDED, name, _RECORD, limit=RECORD_SIZE_LIMIT), ImageRecord)
+                if text.file_name(found.id) != name:
+                    raise msgspec.ValidationError("it is of another image")
             except FileNotFoundError:
                 return None
             except msgspec.MsgspecError as error:
                 raise errors.ServiceUnavailable(f"{file} cannot be read: {error}. Delete the image, and add it again.") from None
+        return found
 
     def _check_free(self, target: Path, image_id: str) -> None:
         if target.exists():
@@ -276,6 +306,8 @@ class FolderStore:
         """Remove copies that do not grow. Ages are told by the clock of the folder's own server."""
         now = self._added.stat().st_mtime
         for part in self._added.glob(f"*{_PART}"):
+            if part.is_symlink():
+                continue
             try:
                 latest = max(entry.stat().st_mtime for entry in (part, *part.iterdir()))
             except FileNotFoundError:  # it ended just now
@@ -288,24 +320,26 @@ class FolderStore:
 
     # ----------------------------------------------------------------------------------------------------------------------------
 
-    def _save(self, image_id: str, content: Iterable[bytes]) -> None:
+    def _save(self, image_id: str, content: Iterable[bytes]) -> StoredContent:
         file = self._file(image_id)
         part = self._beside(file)
         with self._usable():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                files.write(part, content, mode=_SNAPSHOT_MODE)
+                written = files.write(part, content, mode=_SNAPSHOT_MODE)
                 part.replace(file)
             except BaseException:
                 part.unlink(missing_ok=True)
                 raise
             files.sync(self._folder)
+        return StoredContent(size=written.size, hash_value=written.digest)
 
-    def _read(self, image_id: str, file: Path) -> Generator[bytes, None, None]:
+    def _read(self, image_id: str, *names: str) -> Generator[bytes, None, None]:
+        """The content of a file in the store. Agents write to the store, so no name there leads elsewhere."""
         with self._usable():
             try:
                 self._check()
-                yield from files.chunks(file)
+                yield from files.chunks(open_below(self._folder, *names))
             except FileNotFoundError:
                 raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.") from None
 
@@ -317,6 +351,12 @@ class FolderStore:
         """A folder that is away says nothing about the images in it."""
         if not self._folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "there is no such folder")
+        self._check_added()
+
+    def _check_added(self) -> None:
+        """Agents write to the store: one that is taken may have put a link to another folder there."""
+        if self._added.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, f"its folder {_ADDED} is a symbolic link")
 
     def _file(self, image_id: str) -> Path:
         return self._folder / text.file_name(image_id)
@@ -333,6 +373,15 @@ class FolderStore:
 def open_store(folder: str) -> FolderStore | None:
     """The store in this folder, as ``[images] folder`` has it; None if that is empty."""
     return FolderStore(folder) if folder else None
+
+
+def check_hash(image_id: str, hash_value: str, found: str) -> None:
+    """Raises errors.Invalid if the content of an image has another SHA-512 than it must have. ``hash_value`` empty: any will do."""
+    if hash_value and found != hash_value:
+        raise errors.Invalid(
+            f"Image {image_id[:80]} was changed in the image store: the SHA-512 of its content begins with {found[:12]}, but it "
+            f"began with {hash_value[:12]} when it was stored. Restore the file, or delete the image."
+        )
 
 
 def _now() -> str:

@@ -13,21 +13,22 @@ from objects.instance import Failure
 from objects.port import Port
 from objects.selection import HostCapacity
 from objects.spec import BootSecrets, RequestSpec
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 
 
 class Origin(Message, frozen=True, kw_only=True):
     """The disk to copy for a new guest: that of ``instance_uuid`` on ``host``, whose agent serves it at ``address``.
 
-    ``image_id``: copy this snapshot in the image store instead.
+    ``image_id``: copy this snapshot in the image store instead. ``image_hash``: the SHA-512 of its content; empty: not known.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     instance_uuid: str
     host: str
     address: str = ""
     image_id: str | None = None
+    image_hash: str = ""
 
 
 class BuildOrder(Message, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
     ``origin``: copy this disk; None: make the disk from the image. ``ports``: the network interfaces of the guest.
     """
 
-    VERSION: ClassVar[str] = "1.6"
+    VERSION: ClassVar[str] = "1.7"
 
     instance_uuid: str
     name: str
@@ -55,7 +56,7 @@ class BuildOrder(Message, frozen=True, kw_only=True):
 class BuildOrders(Message, frozen=True, kw_only=True):
     """All orders of one batch for one host, in one cast. It holds no secrets, because a broker may store a cast on disk."""
 
-    VERSION: ClassVar[str] = "2.12"
+    VERSION: ClassVar[str] = "2.13"
 
     spec: RequestSpec
     orders: tuple[BuildOrder, ...]
@@ -95,10 +96,11 @@ class Report(Message, frozen=True, kw_only=True):
     the guest a new config drive. ``confirmed``: with an ``active`` that the cell has accepted before from this start of the agent.
     ``task``: the number of the task that the last four kinds are about; of ``power`` that of the latest one on record. Its
     ``failure`` says why the guest is off.
-    ``restores``: with a ``begin`` of a task that is done, whose power the host has lost.
+    ``restores``: with a ``begin`` of a task that is done, whose power the host has lost. ``stored``: with a ``done``, what the task
+    has written into the image store.
     """
 
-    VERSION: ClassVar[str] = "1.6"
+    VERSION: ClassVar[str] = "1.7"
 
     kind: ReportKind
     instance_uuid: str
@@ -111,6 +113,7 @@ class Report(Message, frozen=True, kw_only=True):
     confirmed: bool = False
     task: Number = 0
     restores: bool = False
+    stored: StoredContent | None = None
 
 
 class Verdict(Message, frozen=True, kw_only=True):

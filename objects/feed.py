@@ -9,7 +9,7 @@ import msgspec
 
 from objects import text
 from objects.base import Message
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 
 
 class EventKind(enum.StrEnum):
@@ -45,11 +45,12 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     """The API level's copy of an instance, so that lists and quota are right while its cell is down. ``batch_id``: for logs.
 
     ``fault`` has no unsafe characters and at most ``text.FAULTS_SIZE`` bytes of UTF-8, even if an older release wrote it.
-    ``power``, ``task_number``, ``task_state``: see ``Instance``. ``task_fault``: why the task failed. ``server_uuid``: of a later
+    ``power``, ``task_number``, ``task_state``: see ``Instance``. ``task_fault``: why the task failed. ``task_stored``: what it has
+    written into the image store. ``server_uuid``: of a later
     body of a server (``objects/operation.py``), whose it is. ``exhausted``: no host of the cell could take its build.
     """
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     state: str
     host: str | None = None
@@ -66,6 +67,7 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
     task_number: int = 0
     task_state: TaskState = TaskState.DONE
     task_fault: str | None = None
+    task_stored: StoredContent | None = None
     server_uuid: str | None = None
     exhausted: bool = False
 

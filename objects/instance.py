@@ -14,7 +14,7 @@ from objects.operation import Operation
 from objects.port import Port
 from objects.selection import HostCapacity, Selection
 from objects.spec import ServerProperties
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 
 
 class State(enum.StrEnum):
@@ -84,6 +84,7 @@ class Instance(Object, frozen=True, kw_only=True):
 
     ``server_uuid``: whose body it is; None: of the server with its own uuid. ``turn``: which body of its server, from 0. ``power``:
     what its guest is to be. ``task_number``, ``task_state``, ``task_fault``: its latest task (``objects.task``), and why it failed.
+    ``task_stored``: what it has written into the image store.
     ``ports``: the network interfaces of its guest.
     """
 
@@ -117,6 +118,7 @@ class Instance(Object, frozen=True, kw_only=True):
     task_number: int = 0
     task_state: TaskState = TaskState.DONE
     task_fault: str | None = None
+    task_stored: StoredContent | None = None
     ports: tuple[Port, ...] = ()
 
     @property
@@ -136,7 +138,8 @@ class Server(Object, frozen=True, kw_only=True):
     is, from 0. ``boot_batch_id``: the batch that the server was booted in, if the body that is shown came later.
     ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
     changes since the boot; None: as in the request spec. ``user_version`` rises with each of them.
-    ``image_id``: of its last rebuild; None: as in the request spec. ``operation``: its open one, where it was asked for.
+    ``image_id``, ``image_hash``: of its last rebuild; None: as in the request spec. ``operation``: its open one, where it was
+    asked for.
     """
 
     uuid: str
@@ -167,6 +170,7 @@ class Server(Object, frozen=True, kw_only=True):
     task_number: int = 0
     task_state: TaskState = TaskState.DONE
     task_fault: str | None = None
+    task_stored: StoredContent | None = None
     locked_by: str | None = None
     locked_reason: str | None = None
     description: str | None = None
@@ -180,6 +184,7 @@ class Server(Object, frozen=True, kw_only=True):
     key_name: str | None = None
     public_key: str | None = None
     image_id: str | None = None
+    image_hash: str | None = None
     operation: Operation | None = None
 
     @property

@@ -15,7 +15,7 @@ from objects import text
 from objects.base import INT32_MAX, INT64_MAX, Object
 from objects.feed import EventKind
 from objects.instance import Attempt, Failure, FailureClass, Instance, State
-from objects.task import Power, Task, TaskState
+from objects.task import Power, StoredContent, Task, TaskState
 from objects.unknown_guest import UnknownGuest
 
 LIVE = frozenset({State.SCHEDULED, State.BUILDING})
@@ -262,8 +262,10 @@ def ask(row: Instance, number: int, power: Power, fault: str | None = None) -> O
     if fault is not None and not row.task_state.over:
         return Refused(reason=f"task {row.task_number} is {row.task_state}")
     if fault is not None:
-        return _next(row, EventKind.TASK, task_number=number, task_state=TaskState.FAILED, task_fault=fault)
-    return _next(row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None)
+        return _next(row, EventKind.TASK, task_number=number, task_state=TaskState.FAILED, task_fault=fault, task_stored=None)
+    return _next(
+        row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None, task_stored=None
+    )
 
 
 def begin(
@@ -300,14 +302,22 @@ def begin(
     return _next(row, task_state=TaskState.RUNNING)
 
 
-def task_over(row: Instance, host: str, fence: int, attempt: int, number: int, fault: str | None = None) -> Outcome:
-    """The agent has carried out the task in force, or gives it up for the reason ``fault``."""
+def task_over(
+    row: Instance,
+    host: str,
+    fence: int,
+    attempt: int,
+    number: int,
+    fault: str | None = None,
+    stored: StoredContent | None = None,
+) -> Outcome:
+    """The agent has carried out the task in force, or gives it up for the reason ``fault``. ``stored``: what it has written."""
     if not _is_task_of(row, host, fence, attempt, number):
         return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
     if row.task_state.over:
         return Refused(reason=f"the task is {row.task_state}", done=True)
     if fault is None:
-        return _next(row, EventKind.TASK, task_state=TaskState.DONE)
+        return _next(row, EventKind.TASK, task_state=TaskState.DONE, task_stored=stored)
     return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=text.clean(fault, text.FAULT_SIZE))
 
 

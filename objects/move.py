@@ -17,7 +17,8 @@ class MoveKind(enum.StrEnum):
 class Move(Object, frozen=True, kw_only=True):
     """The scheduler's data on a move. ``instance_uuid`` is the body that the server is; the other fields say where that is now.
 
-    ``image_id``: the snapshot of a server that is shelved, whose host and cell are empty strings.
+    ``image_id``: the snapshot of a server that is shelved, whose host and cell are empty strings. ``image_hash``: the SHA-512 of
+    its content, as its host told; empty: not known.
 
     That body keeps its claim until the operation ends. The request with this move is of the body that is to take its place, which
     gets a claim of its own: see ``docs/moves.md``.
@@ -28,3 +29,4 @@ class Move(Object, frozen=True, kw_only=True):
     source_host: str
     source_cell_uuid: str
     image_id: str | None = None
+    image_hash: str = ""

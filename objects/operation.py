@@ -109,11 +109,12 @@ class Outcome(enum.StrEnum):
 class OperationArgs(Object, frozen=True, kw_only=True):
     """What was asked for beside the kind.
 
-    ``hard``: see ``TaskArgs``. ``image_id``: of a rebuild or a rescue. ``flavor_id``: of a resize. ``host``: the destination asked
-    for. ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server; None: as before,
-    or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits for its user, as a
-    resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made. ``mac``: of the interface that comes or goes.
-    ``mends``: an evacuation has ended a change of the interfaces: if it is given up, its source is given those of its server.
+    ``hard``, ``image_hash``: see ``TaskArgs``. ``image_id``: of a rebuild or a rescue. ``flavor_id``: of a resize. ``host``: the
+    destination asked for. ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server;
+    None: as before, or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits
+    for its user, as a resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made. ``mac``: of the interface
+    that comes or goes. ``mends``: an evacuation has ended a change of the interfaces: if it is given up, its source is given those
+    of its server.
     """
 
     hard: bool = False
@@ -129,6 +130,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     image: NewImage | None = None
     mac: str | None = None
     mends: bool = False
+    image_hash: str = ""
 
 
 class Operation(Object, frozen=True, kw_only=True):

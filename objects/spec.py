@@ -17,10 +17,15 @@ from objects.move import Move
 
 
 class Image(Object, frozen=True, kw_only=True):
-    """The image to boot from. ``properties``: those given to the API."""
+    """The image to boot from. ``properties``: those given to the API.
+
+    ``hash_value``: the SHA-512 of its content in hexadecimal digits, as the API database has it; empty: it is not known there. A
+    host refuses other content.
+    """
 
     id: str
     properties: dict[str, str] = {}
+    hash_value: str = ""
 
 
 class ServerProperties(Object, frozen=True, kw_only=True):
@@ -117,7 +122,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     """
 
     # 2: user data left the properties. A process that reads only version 1 would build without it.
-    VERSION: ClassVar[str] = "2.9"
+    VERSION: ClassVar[str] = "2.10"
 
     batch_id: str
     request_id: str

@@ -7,9 +7,11 @@ and an agent asks its cell before it acts. So late and doubled orders do nothing
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from objects.base import Message, Number, Object
+import msgspec
+
+from objects.base import INT64_MAX, Message, Number, Object
 from objects.port import Port
 
 
@@ -101,6 +103,19 @@ class NewImage(Object, frozen=True, kw_only=True):
     rotation: int = 0
 
 
+class StoredContent(Object, frozen=True, kw_only=True):
+    """What a host has written into the image store, as it saw it while it wrote.
+
+    ``size``: bytes of the file. ``hash_value``: its SHA-512 in hexadecimal digits. ``virtual_size``: bytes of the disk that guests
+    see; None: not known. ``disk_format``: raw or qcow2; empty: that of the host's driver.
+    """
+
+    size: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+    hash_value: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
+    virtual_size: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] | None = None
+    disk_format: Literal["", "raw", "qcow2"] = ""
+
+
 class DriveChanges(Object, frozen=True, kw_only=True):
     """What a rebuild changes in the config drive of its guest. Of a rescue and of a new password only ``has_secrets`` counts.
 
@@ -120,8 +135,9 @@ class DriveChanges(Object, frozen=True, kw_only=True):
 
 class TaskArgs(Object, frozen=True, kw_only=True):
     """``hard``: do not ask the guest's system to stop by itself. ``image_id``: of a rebuild or a rescue; None: the image that it
-    has. Of a snapshot and of an image: its name in the image store. ``target``: where a guest is sent. ``drive``: of a rebuild, a
-    rescue, a password. ``image``: what an image is to be. ``ports``: the interfaces of the guest.
+    has. Of a snapshot and of an image: its name in the image store. ``image_hash``: see ``objects.spec.Image``. ``target``: where a
+    guest is sent. ``drive``: of a rebuild, a rescue, a password. ``image``: what an image is to be. ``ports``: the interfaces of
+    the guest.
     """
 
     hard: bool = False
@@ -130,6 +146,7 @@ class TaskArgs(Object, frozen=True, kw_only=True):
     drive: DriveChanges = DriveChanges()
     image: NewImage | None = None
     ports: tuple[Port, ...] = ()
+    image_hash: str = ""
 
 
 class Task(Object, frozen=True, kw_only=True):
@@ -146,7 +163,7 @@ class Task(Object, frozen=True, kw_only=True):
 class TaskOrder(Message, frozen=True, kw_only=True):
     """Carry out this task, if the cell grants it. The agent ignores doubled and stale orders."""
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     instance_uuid: str
     fence: Number

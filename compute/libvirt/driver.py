@@ -49,7 +49,7 @@ from objects.console import ConsoleKind
 from objects.diagnostics import Diagnostics
 from objects.port import Port
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class LibvirtDriver:
             spec = _with_key(held.spec, changes)
             has_drive = held.config_drive or self._wants_config_drive(spec, secrets)
             # everything that can fail for the image's sake comes first: until then, the guest is as it was
-            image = self._cache.base(guest.image_id or "", threading.Event(), held.spec.project_id)
+            image = self._cache.base(guest.image_id or "", threading.Event(), held.spec.project_id, guest.image_hash)
             new = self._files.disk(guest.uuid, NEW_DISK)
             with _as_task_failure():
                 drive = self._rebuilt_drive(held, spec, changes, secrets) if has_drive else {}
@@ -143,7 +143,8 @@ class LibvirtDriver:
                 self._files.forget_bases(guest.uuid, image.path)
                 if has_drive:
                     write_config_drive(self._files.config_drive(guest.uuid), drive)
-                after = msgspec.structs.replace(held.guest, image_id=guest.image_id, power=guest.power)
+                chosen = {"image_id": guest.image_id, "image_hash": guest.image_hash}
+                after = msgspec.structs.replace(held.guest, power=guest.power, **chosen)
                 properties = _properties(image.record, held.spec, guest.image_id)
                 kept = msgspec.structs.replace(held, guest=after, spec=spec, image_properties=properties, config_drive=has_drive)
                 domain = self._define(kept, spawned=True)
@@ -168,7 +169,7 @@ class LibvirtDriver:
         del uuid, target, cancel
         raise errors.TaskFailed("This driver cannot migrate a guest live.")
 
-    def snapshot(self, uuid: str, image_id: str) -> None:
+    def snapshot(self, uuid: str, image_id: str) -> StoredContent:
         domain = self._find(uuid)
         if self._snapshots is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
@@ -178,10 +179,11 @@ class LibvirtDriver:
         with _as_task_failure():
             flat.unlink(missing_ok=True)
             qemu_img.flatten(self._files.disk(uuid), flat)
-            self._snapshots.save_file(image_id, flat)
+            saved = self._snapshots.save_file(image_id, flat)
             flat.unlink(missing_ok=True)
+        return saved
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent:
         domain = self._find(uuid)
         if self._snapshots is None:
             raise errors.TaskFailed(NOT_CONFIGURED)
@@ -194,15 +196,15 @@ class LibvirtDriver:
                 else:
                     qemu_img.flatten(disk, copy, cancel)
                 properties = self._domains.kept(domain).image_properties
-                self._snapshots.add_of_server(copy, image_id, image, cancel, disk_format="qcow2", properties=properties)
+                return self._snapshots.add_of_server(copy, image_id, image, cancel, disk_format="qcow2", properties=properties)
         finally:
             copy.unlink(missing_ok=True)
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         with _touched():
             domain = self._find(uuid)
             held = self._domains.kept(domain)
-            image = self._cache.base(image_id, threading.Event(), held.spec.project_id)
+            image = self._cache.base(image_id, threading.Event(), held.spec.project_id, image_hash)
             with _as_task_failure():
                 drive = config_drive_files(held.guest, held.spec, secrets)
                 self._power.stop(domain, hard=False)
@@ -311,12 +313,12 @@ class LibvirtDriver:
         plan = plan_disks(spec)
         disk, size = self._files.disk(guest.uuid), spec.flavor.root_gb * GIB
         if origin is None:
-            image = self._cache.base(guest.image_id or "", cancel, spec.project_id)
+            image = self._cache.base(guest.image_id or "", cancel, spec.project_id, guest.image_hash)
             self._overlay(disk, image, spec)
             properties = _properties(image.record, spec, guest.image_id)
         else:
             if origin.image_id is not None:
-                self._copy_snapshot(origin.image_id, disk, cancel)
+                self._copy_snapshot(origin.image_id, disk, cancel, origin.image_hash)
             else:
                 self._copies.copy(origin, guest.image_id, spec.project_id, disk.parent, cancel)
             _grow(disk, size)
@@ -415,11 +417,11 @@ class LibvirtDriver:
         except (errors.NotFound, errors.Invalid, errors.Forbidden):
             return _asked_properties(spec, image_id)
 
-    def _copy_snapshot(self, image_id: str, disk: Path, cancel: threading.Event) -> None:
+    def _copy_snapshot(self, image_id: str, disk: Path, cancel: threading.Event, image_hash: str) -> None:
         if self._snapshots is None:
             raise errors.BuildFailed(NOT_CONFIGURED)
         try:
-            self._snapshots.copy_to(image_id, disk, cancel)
+            self._snapshots.copy_to(image_id, disk, cancel, image_hash)
             inspect(disk, "qcow2")
         except errors.Invalid as error:
             raise errors.BuildAborted(str(error)) from error

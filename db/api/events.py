@@ -76,6 +76,7 @@ _SUMMARY = {
     "task_number": "new_task_number",
     "task_state": "new_task_state",
     "task_fault": "new_task_fault",
+    "task_stored": "new_task_stored",
 }
 _APPLY = UpdateMany(
     sa.update(instance_mappings)
@@ -222,4 +223,5 @@ def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, ob
         "new_task_number": summary.task_number,
         "new_task_state": summary.task_state,
         "new_task_fault": summary.task_fault,
+        "new_task_stored": stored.dump(summary.task_stored) if summary.task_stored is not None else None,
     }

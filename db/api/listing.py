@@ -15,7 +15,7 @@ from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
 from objects.phase import ServerPhase
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 
 Value = str | int | float | None
 
@@ -397,6 +397,7 @@ def server_of(row: sa.Row[Any]) -> Server:
         task_number=row.task_number,
         task_state=_TASK_STATES.get(row.task_state, TaskState.FAILED),
         task_fault=row.task_fault,
+        task_stored=stored.load_or_none(row.task_stored, StoredContent),
         locked_by=row.locked_by,
         locked_reason=row.locked_reason,
         description=row.description,
@@ -410,6 +411,7 @@ def server_of(row: sa.Row[Any]) -> Server:
         key_name=row.key_name,
         public_key=row.public_key,
         image_id=row.image_id,
+        image_hash=row.image_hash,
         batch_id=row.batch_id,
         project_id=row.project_id,
         user_id=row.user_id,

@@ -380,7 +380,7 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
 
 def current(spec: RequestSpec, server: Server) -> RequestSpec:
     """The spec with the image of the last rebuild, and with the hostname and the key that the server has now."""
-    image = spec.image if server.image_id is None else Image(id=server.image_id)
+    image = spec.image if server.image_id is None else Image(id=server.image_id, hash_value=server.image_hash or "")
     now = server.properties(spec.properties)
     properties = msgspec.structs.replace(spec.properties, hostname=now.hostname, key_name=now.key_name, public_key=now.public_key)
     return msgspec.structs.replace(spec, image=image, properties=properties)

@@ -24,7 +24,7 @@ from objects import errors, notification, text
 from objects.base import Object
 from objects.operation import NOBODY, Initiator, Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage, shares
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 
 State = OperationState
 
@@ -92,7 +92,11 @@ _GONE = by_index(
     instance_mappings,
 )
 _SHOW_FAULT = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("uuid")).values(fault=sa.bindparam("why"))
-_IMAGE = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("uuid")).values(image_id=sa.bindparam("to_image"))
+_IMAGE = (
+    sa.update(instance_mappings)
+    .where(_C.instance_uuid == sa.bindparam("uuid"))
+    .values(image_id=sa.bindparam("to_image"), image_hash=sa.bindparam("to_hash"))
+)
 _CHARGE = (
     sa.update(instance_mappings)
     .where(_C.instance_uuid == sa.bindparam("uuid"))
@@ -379,11 +383,12 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     _set(tx, unchanged, State.STARTING, now)
     operations.erase_secrets(tx, [each.operation.uuid for each in unchanged])
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
-    _each(tx, _IMAGE, [{"uuid": operation.source_uuid, "to_image": operation.args.image_id} for operation in rebuilt])
+    to = [{"uuid": each.source_uuid, "to_image": each.args.image_id, "to_hash": each.args.image_hash or None} for each in rebuilt]
+    _each(tx, _IMAGE, to)
     for each in (*done, *back):
         if each.operation.args.mac is not None and _is_without_interface(each):
             addresses.detach(tx, each.operation.server_uuid, each.operation.args.mac, now)
-    server_images.complete(tx, [each.operation for each in done], now)
+    server_images.complete(tx, [(each.operation, _stored(each)) for each in done], now)
     operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
     operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
     operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
@@ -412,6 +417,11 @@ def _is_without_interface(each: OpenOperation) -> bool:
         return False
     number = operation.number + (3 if operation.state is State.STARTING else 0)
     return told.task_number == number and told.task_state is TaskState.DONE
+
+
+def _stored(each: OpenOperation) -> StoredContent | None:
+    """What the host of the source has written into the image store."""
+    return each.source.server.task_stored if each.source is not None else None
 
 
 def _fault_of_task(each: OpenOperation) -> str:

@@ -13,14 +13,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import image_removals
+from db.api import image_removals, images
 from db.api.tables import server_images
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
 from objects import stored
 from objects.base import Object
 from objects.operation import Operation
-from objects.task import NewImage
+from objects.task import NewImage, StoredContent
 
 _I = server_images.c
 
@@ -84,25 +84,29 @@ def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, now: flo
     tx.execute(_INSERT, [_row(image_id, asked.owner, UPLOADED, asked, now)])
 
 
-def complete_upload(tx: ApiTransaction, image_id: str, now: float) -> bool:
+def complete_upload(tx: ApiTransaction, image_id: str, asked: NewImage, content: StoredContent, now: float) -> bool:
     """The content is in the store; whether users see the image. One that was deleted meanwhile is removed."""
     if tx.execute(_COMPLETE, {"image": image_id}).rowcount:
+        images.add(tx, image_id, asked.owner, asked.name, content, now)
         return True
     image_removals.add(tx, {image_id: None}, now)
     return False
 
 
-def complete(tx: ApiTransaction, done: Sequence[Operation], now: float) -> None:
+def complete(tx: ApiTransaction, done: Sequence[tuple[Operation, StoredContent | None]], now: float) -> None:
     """The images of these operations are complete: users see them, and backups beyond the rotation are removed.
 
-    An image that was deleted meanwhile is removed.
+    An image that was deleted meanwhile is removed. With each operation: what its host has written; None: an agent of an older
+    release did not tell.
     """
-    for each in done:
+    for each, content in done:
         image = each.args.image
         if not each.kind.makes_image or image is None:
             continue
         if not tx.execute(_COMPLETE, {"image": each.uuid}).rowcount:
             image_removals.add(tx, {each.uuid: None}, now)
+        elif content is not None:
+            images.add(tx, each.uuid, image.owner, image.name, content, now)
         if image.backup_type:
             backups = tx.execute(_BACKUPS, {"server": each.server_uuid, "type": image.backup_type}).scalars().all()
             remove(tx, backups[image.rotation :], now)
@@ -116,8 +120,10 @@ def remove(tx: ApiTransaction, image_ids: Collection[str], now: float) -> None:
 
 
 def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
-    """The images are none: their operations have not ended well."""
-    _FORGET(tx, sorted(image_ids))
+    """The images are none: their operations have not ended well, or they were deleted."""
+    if image_ids:
+        _FORGET(tx, sorted(image_ids))
+        images.forget(tx, image_ids)
 
 
 def list_(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:

@@ -72,8 +72,14 @@ def _spec(each: OpenOperation, source: Body, spec: RequestSpec | None) -> Reques
     """``spec``: that of the source's request."""
     if spec is None:
         raise errors.Conflict(f"Instance {source.server.uuid} cannot be offloaded: its request cannot be read")
+    told = source.server.task_stored
     move = Move(
-        kind=MoveKind.UNSHELVE, instance_uuid=source.uuid, source_host="", source_cell_uuid="", image_id=each.operation.uuid
+        kind=MoveKind.UNSHELVE,
+        instance_uuid=source.uuid,
+        source_host="",
+        source_cell_uuid="",
+        image_id=each.operation.uuid,
+        image_hash=told.hash_value if told is not None else "",
     )
     shelved = current(spec, source.server).moving(move, str(uuid.uuid4()))
     return msgspec.structs.replace(shelved, request_id=each.operation.request_id, has_secrets=False)

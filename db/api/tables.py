@@ -322,7 +322,9 @@ instance_mappings = table(
     sa.Column("task_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("task_state", sa.String(16), nullable=False, server_default=sa.text("'done'")),
     sa.Column("task_fault", sa.Text),
+    sa.Column("task_stored", Json),  # StoredContent: what the latest task has written into the image store
     sa.Column("image_id", Name),  # of its last rebuild; NULL: as in the request spec
+    sa.Column("image_hash", sa.String(128)),  # of its content; NULL: not known
     # what the tenant has changed since the boot; NULL: as in the request spec
     sa.Column("locked_by", Name),  # owner | admin
     sa.Column("locked_reason", Name),
@@ -477,6 +479,23 @@ image_removals = table(
     sa.Column("image_id", Uuid, primary_key=True),
     sa.Column("written_by", Uuid),  # the body whose host may still be at it; NULL: none
     sa.Column("since", Time, nullable=False),
+)
+
+images = table(
+    "images",
+    metadata,
+    # The images in the image store, as whoever wrote their contents said: hosts refuse any other content. Those that were stored
+    # before there was this table have no row
+    sa.Column("image_id", Uuid, primary_key=True),
+    sa.Column("project_id", Name, nullable=False),  # empty: of the operator, for all projects
+    sa.Column("name", Name, nullable=False),  # at first; records in the store have the present one
+    sa.Column("status", sa.String(16), nullable=False),  # active
+    sa.Column("disk_format", sa.String(16), nullable=False),  # raw | qcow2; empty: not known
+    sa.Column("size", sa.BigInteger, nullable=False),  # bytes of the file
+    sa.Column("virtual_size", sa.BigInteger),  # bytes of the disk that guests see; NULL: not known
+    sa.Column("hash_value", sa.String(128), nullable=False),  # SHA-512 of the file
+    sa.Column("created_at", Time, nullable=False),
+    sa.Index("ix_images_project_id_created_at", "project_id", "created_at"),
 )
 
 server_images = table(

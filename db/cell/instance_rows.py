@@ -19,7 +19,7 @@ from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change
 from objects.port import Port
 from objects.selection import HostCapacity, Selection
-from objects.task import Power, TaskState
+from objects.task import Power, StoredContent, TaskState
 from objects.text import FAULT_SIZE, clean
 from service.rate_limited_log import RateLimitedLog
 
@@ -99,6 +99,7 @@ def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
         task_number=row.task_number,
         task_state=TaskState(row.task_state),
         task_fault=row.task_fault,
+        task_stored=stored.load_or_none(row.task_stored, StoredContent),
         ports=stored.load(row.ports, tuple[Port, ...]) if row.ports else (),
     )
 
@@ -220,7 +221,7 @@ _WRITE = UpdateMany(
 _WRITE_TASK = (
     sa.update(instances)
     .where(instances.c.uuid == sa.bindparam("row"))
-    .values({name: sa.bindparam(f"new_{name}") for name in ("power", "task_number", "task_state", "task_fault")})
+    .values({name: sa.bindparam(f"new_{name}") for name in ("power", "task_number", "task_state", "task_fault", "task_stored")})
 )
 _WRITE_BUILD = (
     sa.update(builds)
@@ -288,7 +289,13 @@ def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
 
 
 def _task_of(row: Instance) -> dict[str, object]:
-    return {"power": row.power, "task_number": row.task_number, "task_state": row.task_state, "task_fault": row.task_fault}
+    return {
+        "power": row.power,
+        "task_number": row.task_number,
+        "task_state": row.task_state,
+        "task_fault": row.task_fault,
+        "task_stored": stored.dump(row.task_stored) if row.task_stored is not None else None,
+    }
 
 
 def _building_at(old: Instance, row: Instance, now: float) -> float | None:

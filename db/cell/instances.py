@@ -147,6 +147,7 @@ def summary(row: Instance, now: float) -> InstanceSummary:
         task_number=row.task_number,
         task_state=row.task_state,
         task_fault=row.task_fault,
+        task_stored=row.task_stored,
         server_uuid=row.server_uuid,
         exhausted=lifecycle.is_exhausted(row),
     )

@@ -51,6 +51,7 @@ instances = table(
     sa.Column("task_number", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # of the latest task
     sa.Column("task_state", sa.String(16), nullable=False, server_default=sa.text("'done'")),
     sa.Column("task_fault", sa.Text),  # why the latest task failed
+    sa.Column("task_stored", Json),  # StoredContent: what the latest task has written into the image store; NULL: nothing known
     sa.Index("ix_instances_state", "state", "updated_at"),
     sa.Index("ix_instances_host", "host", "state"),
     sa.Index("ix_instances_batch_id", "batch_id"),

@@ -637,6 +637,19 @@ class TestUnshelve:
         FolderStore(cloud.images).save(snapshot, kept)
         comes_back(cloud, shelved)
 
+    def test_with_a_changed_snapshot_it_stays_shelved(self, cloud: World, shelved: str) -> None:
+        """Another host has replaced it, by one that could be booted."""
+        [snapshot] = snapshots(cloud)
+        store = FolderStore(cloud.images)
+        kept = store.read(snapshot)
+        store.save(snapshot, kept.replace(b'"writes":', b'"writes":7'))
+        cloud.start_conductor()
+        found = ended(cloud, cloud.operate(shelved, OperationKind.UNSHELVE))
+        assert found.outcome is Outcome.GIVEN_UP
+        assert f"Image {snapshot} was changed in the image store" in (found.fault or "")
+        store.save(snapshot, kept)
+        comes_back(cloud, shelved)
+
     def test_what_is_written_between_is_kept(self, cloud: World, shelved: str) -> None:
         """Each snapshot is one of its own."""
         cloud.start_conductor()

@@ -21,7 +21,7 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.port import Port
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
@@ -122,17 +122,17 @@ class GatedDriver(SimulatedDriver):
         self._at_task("rebuild", hard=False)
         super().rebuild(guest, changes, secrets)
 
-    def snapshot(self, uuid: str, image_id: str) -> None:
+    def snapshot(self, uuid: str, image_id: str) -> StoredContent:
         self._at_task("snapshot", hard=False)
-        super().snapshot(uuid, image_id)
+        return super().snapshot(uuid, image_id)
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent:
         self._at_task("image", hard=False)
-        super().make_image(uuid, image_id, image, cancel)
+        return super().make_image(uuid, image_id, image, cancel)
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         self._at_task("rescue", hard=False)
-        super().rescue(uuid, image_id, secrets)
+        super().rescue(uuid, image_id, secrets, image_hash)
 
     def set_password(self, uuid: str, password: str) -> None:
         self._at_task("password", hard=False)

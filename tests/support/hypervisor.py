@@ -68,12 +68,12 @@ class Hypervisor:
         raise errors.NotOffered("no diagnostics")
 
     def snapshot(self, uuid: str, image_id: str) -> None:
-        pass
+        return None
 
     def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
         raise errors.TaskFailed("This machine makes no images.")
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         raise errors.TaskFailed("This machine rescues no guests.")
 
     def set_password(self, uuid: str, password: str) -> None:

@@ -38,7 +38,7 @@ from objects.port import Port
 from objects.process import AGENT_BINARY, About
 from objects.quota import UNLIMITED, OwnLimits, QuotaLimits
 from objects.spec import BootSecrets
-from objects.task import DriveChanges, NewImage, Power, SendTarget
+from objects.task import DriveChanges, NewImage, Power, SendTarget, StoredContent
 from service.worker_pool import WorkerPool
 from tests.support import fleet
 from tests.support.databases import api_database, cell_database
@@ -180,14 +180,15 @@ class SteppedHypervisor(SimulatedDriver):
         super().rebuild(guest, changes, secrets)
         pause("rebuilt")
 
-    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> None:
+    def make_image(self, uuid: str, image_id: str, image: NewImage, cancel: threading.Event) -> StoredContent:
         pause("make image")
-        super().make_image(uuid, image_id, image, SteppedCancel(cancel))
+        made = super().make_image(uuid, image_id, image, SteppedCancel(cancel))
         pause("image made")
+        return made
 
-    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None) -> None:
+    def rescue(self, uuid: str, image_id: str, secrets: BootSecrets | None, image_hash: str = "") -> None:
         pause("rescue")
-        super().rescue(uuid, image_id, secrets)
+        super().rescue(uuid, image_id, secrets, image_hash)
         pause("rescued")
 
     def crash_dump(self, uuid: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,15 @@ import jsonschema
 import pytest
 
 from api.opts import ApiSettings
+from conductor.operate import task_of
 from conductor.tidy import remove_images
-from db.api import server_images
+from db.api import images, mappings, operation_accept, operation_steps, operations, server_images
+from db.api.server_images import UploadedImage
 from images.store import FolderStore
 from objects import errors
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from objects.spec import Image
+from tests.functional.api.test_api_operations import act, booted, write
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground
 
 IMAGES = "/image/v2/images"
@@ -170,8 +175,9 @@ def test_an_image_that_is_deleted_while_its_content_comes_leaves_nothing(front: 
     image = created(front)
     assert front.client.simulate_delete(f"{IMAGES}/{image['id']}", headers=TENANT).status_code == 204
     remove_images(front.database, store)
-    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
-    assert not front.database.write(server_images.complete_upload, image["id"], 1.0)
+    stored = store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
+    asked = UploadedImage(name="mine", owner=image["owner"])
+    assert not front.database.write(server_images.complete_upload, image["id"], asked, stored.content, 1.0)
     remove_images(front.database, store)
     with pytest.raises(errors.NotFound):
         store.about(image["id"])
@@ -327,3 +333,60 @@ def test_only_members_of_the_project_change_an_image(front: Front) -> None:
     assert change(front, created(front)["id"], rename).status_code == 409, "it has no content yet"
     plain = front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=TENANT, json=[rename])
     assert plain.status_code == 415
+
+
+# -- what its content is, for the hosts that read it -----------------------------------------------------------------------------
+
+
+def asked_image(front: Front, server: str) -> Image | None:
+    batch = front.batch_of(server)
+    return front.database.read(mappings.specs, [batch])[batch].image
+
+
+def test_a_boot_says_what_its_image_must_be(front: Front, store: FolderStore) -> None:
+    """Whatever is in the store by then: hosts write there."""
+    image_id = uploaded(front)
+    digest = hashlib.sha512(CONTENT).hexdigest()
+    store.delete(image_id)
+    store.add([b"of a taken host"], name="mine", image_id=image_id)
+    assert asked_image(front, front.boot("web", TENANT, imageRef=image_id)) == Image(id=image_id, hash_value=digest)
+    store.delete(image_id)
+    assert asked_image(front, front.boot("web", TENANT, imageRef=image_id)) == Image(id=image_id, hash_value=digest)
+
+
+def test_a_boot_of_an_image_elsewhere_is_as_before(front: Front) -> None:
+    assert asked_image(front, front.boot("web", TENANT)) == Image(id=IMAGE)
+
+
+@pytest.mark.parametrize(("action", "field"), [("rebuild", "imageRef"), ("rescue", "rescue_image_ref")])
+def test_a_task_says_what_its_image_must_be(front: Front, store: FolderStore, action: str, field: str) -> None:
+    image_id = uploaded(front)
+    server = booted(front)
+    assert act(front, server, action, {field: image_id}).status_code in (200, 202)
+    operation = front.database.read(operations.open_for, [server])[server]
+    body = front.database.read(operations.bodies, [server])[server]
+    digest = hashlib.sha512(CONTENT).hexdigest()
+    assert operation.args.image_hash == digest
+    opened = operations.OpenOperation(operation=operation, source=body, twin=None)
+    assert task_of(opened, body, ()).args.image_hash == digest
+    if action == "rebuild":  # and what moves the server later takes it from the same image
+        write(front, server, task_number=operation.number, task_state="done")
+        front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+        now = front.database.read(operations.bodies, [server])[server].server
+        batch = front.batch_of(server)
+        spec = front.database.read(mappings.specs, [batch])[batch]
+        assert operation_accept.current(spec, now).image == Image(id=image_id, hash_value=digest)
+
+
+def test_a_deleted_image_has_no_hash(front: Front, store: FolderStore) -> None:
+    image_id = uploaded(front)
+    assert front.database.read(images.hash_of, image_id)
+    assert front.client.simulate_delete(f"{IMAGES}/{image_id}", headers=TENANT).status_code == 204
+    assert not front.database.read(images.hash_of, image_id)
+
+
+def test_an_upload_that_was_killed_has_a_hash(front: Front, store: FolderStore) -> None:
+    image = created(front)
+    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])  # and then the process was killed
+    assert upload(front, image["id"], b"later").status_code == 409
+    assert front.database.read(images.hash_of, image["id"]) == hashlib.sha512(CONTENT).hexdigest()

@@ -222,3 +222,47 @@ def test_writing_counts_and_hashes_what_it_writes(tmp_path: Path) -> None:
         content = b"".join(pieces)
         assert (written.size, written.digest) == (len(content), hashlib.new(algorithm, content).hexdigest())
         assert (tmp_path / "file").read_bytes() == content
+
+
+def test_lists_leave_out_a_record_that_is_wrong(store: FolderStore, file: Path, tmp_path: Path) -> None:
+    """A taken agent may write any record: the images of others are still listed."""
+    added = tmp_path / "images" / "added"
+    kept = store.add(file, name="one", image_id=ONE)
+    (tmp_path / "record").write_bytes((added / ONE / "record.json").read_bytes())
+    names = ("other-id", "link", "large", "text", "pipe", "linked-folder")
+    for name in names[:-1]:
+        (added / name).mkdir()
+    (added / "other-id" / "record.json").write_bytes((added / ONE / "record.json").read_bytes())
+    (added / "link" / "record.json").symlink_to(tmp_path / "record")
+    with (added / "large" / "record.json").open("wb") as large:
+        large.truncate(1 << 40)
+    (added / "text" / "record.json").write_text("{")
+    os.mkfifo(added / "pipe" / "record.json")
+    (added / "linked-folder").symlink_to(added / ONE)
+
+    assert store.list_images() == [kept]
+    for name in names:
+        with pytest.raises(errors.ServiceUnavailable):
+            store.about(name)
+
+
+def test_no_link_in_the_store_is_followed(store: FolderStore, file: Path, tmp_path: Path) -> None:
+    store.add(file, name="one", image_id=ONE)
+    content = tmp_path / "images" / "added" / ONE / "content"
+    content.rename(tmp_path / "elsewhere")
+    content.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(errors.ServiceUnavailable, match="symbolic link"):
+        content_of(store, ONE)
+
+
+def test_no_image_is_written_through_a_link(store: FolderStore, file: Path, tmp_path: Path) -> None:
+    """Nor are old folders removed there, whose names look like those of interrupted copies."""
+    store.save(TWO, b"a snapshot")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "precious.part").mkdir(parents=True)
+    os.utime(elsewhere / "precious.part", (0, 0))
+    (tmp_path / "images" / "added").symlink_to(elsewhere)
+    for call in (lambda: store.add(file, name="one", image_id=ONE), lambda: store.delete("precious"), store.list_images):
+        with pytest.raises(errors.ServiceUnavailable, match="symbolic link"):
+            call()
+    assert [entry.name for entry in elsewhere.iterdir()] == ["precious.part"]

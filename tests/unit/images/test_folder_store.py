@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,3 +73,43 @@ def test_a_folder_that_is_away_is_no_empty_store(store: FolderStore) -> None:
 
 def test_without_a_folder_there_is_no_store() -> None:
     assert open_store("") is None
+
+
+def test_a_snapshot_is_read_with_its_hash(store: FolderStore, tmp_path: Path) -> None:
+    stored = store.save("one", LARGE)
+    assert (stored.size, stored.hash_value) == (len(LARGE), hashlib.sha512(LARGE).hexdigest())
+    (tmp_path / "given").write_bytes(b"given")
+    assert store.save_file("two", tmp_path / "given").hash_value == hashlib.sha512(b"given").hexdigest()
+
+    assert store.read("one", stored.hash_value) == LARGE
+    store.copy_to("one", tmp_path / "copy", threading.Event(), stored.hash_value)
+    store.save("one", LARGE[:-1] + b"y")
+    with pytest.raises(errors.Invalid, match="Image one was changed in the image store"):
+        store.read("one", stored.hash_value)
+    with pytest.raises(errors.Invalid, match="was changed in the image store"):
+        store.copy_to("one", tmp_path / "copy", threading.Event(), stored.hash_value)
+
+
+def _link_to_file(place: Path, secret: Path) -> None:
+    place.symlink_to(secret)
+
+
+def _pipe(place: Path, secret: Path) -> None:
+    os.mkfifo(place)
+
+
+def _folder(place: Path, secret: Path) -> None:
+    place.mkdir()
+
+
+@pytest.mark.parametrize("put", [_link_to_file, _pipe, _folder])
+def test_a_snapshot_is_a_file_of_the_store(store: FolderStore, tmp_path: Path, put: Callable[[Path, Path], None]) -> None:
+    """A taken agent may put there whatever it can write."""
+    store.save("other", b"of another tenant")
+    (tmp_path / "secret").write_bytes(b"a file of this host")
+    put(tmp_path / "images" / "one", tmp_path / "secret")
+    with pytest.raises(errors.ServiceUnavailable, match="cannot be used"):
+        store.read("one")
+    with pytest.raises(errors.ServiceUnavailable, match="cannot be used"):
+        store.copy_to("one", tmp_path / "copy", threading.Event())
+    assert b"of this host" not in (tmp_path / "copy").read_bytes()

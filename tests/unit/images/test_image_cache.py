@@ -412,3 +412,36 @@ def test_bases_are_taken_and_swept_at_once(store: FolderStore, folder: Path) -> 
     ended.set()
     sweeper.join(PATIENCE)
     assert wrong == []
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_content_that_was_replaced_with_its_record_is_refused(
+    store: FolderStore, tmp_path: Path, folder: Path, is_cached: bool
+) -> None:
+    """A host knows the hash from the request, whatever the store says now."""
+    before, cache = store.about(ONE), ImageCache(folder, store)
+    if is_cached:
+        cache.base(ONE, GO_ON, hash_value=before.hash_value)
+    store.delete(ONE)
+    (tmp_path / "given").write_bytes(qcow2(virtual_size=9 * MIB, seed=2))
+    store.add(tmp_path / "given", name="one", image_id=ONE)
+    with pytest.raises(errors.BuildAborted, match=f"Image {ONE} was changed in the image store: .* begins with"):
+        cache.base(ONE, GO_ON, hash_value=before.hash_value)
+    assert [entry.name for entry in tmp_path.glob("cache/*[!k]")] == ([before.hash_value] if is_cached else [])
+    assert cache.base(ONE, GO_ON).record == store.about(ONE), "an image without a hash on record is as its store says"
+
+
+def test_a_record_of_other_content_is_refused(store: FolderStore, tmp_path: Path, folder: Path) -> None:
+    """The record has the right hash still, or says that it is one of another kind."""
+    record = store.about(ONE)
+    file = tmp_path / "images" / "added" / ONE / "content"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(errors.BuildAborted, match="is corrupt"):
+        ImageCache(folder, store).base(ONE, GO_ON, hash_value=record.hash_value)
+    forged = msgspec.structs.replace(record, hash_algo="sha256")
+    (file.parent / "record.json").write_bytes(msgspec.json.encode(forged))
+    with pytest.raises(errors.BuildAborted, match="is corrupt"):
+        ImageCache(folder, store).base(ONE, GO_ON, hash_value=record.hash_value)
+    assert names(folder) == []
