@@ -12,6 +12,7 @@ from api import call as calls
 from api import schemas
 from api.microversions import Version
 from api.opts import ApiSettings
+from api.pace import RequestRateLimit
 from api.project_images import ACTIVE, SHOWN, ProjectImages, incomplete, missing
 from api.validation import Validator, read_body
 from api.versions import answer
@@ -23,12 +24,15 @@ from images.record import ImageRecord
 from objects import errors
 
 CONTENT_TYPE = "application/octet-stream"
+UPLOADS_PER_S, UPLOAD_BURST = 1.0, 20
+"""Images that a project creates on average, and at once, in each process."""
 
 
 class ImageUploads:
     """An image is private to the project of the caller who created it."""
 
     def __init__(self, settings: ApiSettings, images: ProjectImages, database: ApiDatabase) -> None:
+        self._rate = RequestRateLimit(UPLOADS_PER_S, UPLOAD_BURST)
         self._settings = settings
         self._images = images
         self._database = database
@@ -39,7 +43,10 @@ class ImageUploads:
         return self._validator.schema(version)
 
     def create(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Create an image that waits for its content. Raises errors.NotFound without an image store."""
+        """Create an image that waits for its content.
+
+        Raises errors.NotFound without an image store, errors.OverQuota, and TooFast.
+        """
         call = calls.of(req)
         body = read_body(req, self._settings.max_body_size)
         self._validator.check(body)
@@ -53,7 +60,8 @@ class ImageUploads:
             properties=_properties(body),
         )
         image_id, now = str(uuid4()), self._database.now()
-        self._database.write(server_images.add_upload, image_id, asked, now)
+        self._rate.take(asked.owner)
+        self._database.write(server_images.add_upload, image_id, asked, self._settings.image_limits, now)
         made = ServerImage(
             image_id=image_id, project_id=asked.owner, server_uuid=UPLOADED, complete=False, asked=asked, created_at=now
         )

@@ -161,6 +161,7 @@ class Operations:
             limits=self._limits.of_servers(call),
             sealed=self._boot_secrets.seal(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
+            image_limits=self._settings.image_limits,
         )
         operation = self._database.write(_accept, asked, decide, now, self._settings.unique_server_names)
         step(LOG, f"{kind} accepted", server_id, call.context.request_id)

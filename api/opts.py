@@ -13,7 +13,7 @@ from images import opts as images_opts
 from objects import errors, text
 from objects.base import INT32_MAX, Object
 from objects.ids import checked_identifier
-from objects.quota import UNLIMITED, QuotaLimits
+from objects.quota import UNLIMITED, ImageLimits, QuotaLimits
 from objects.server_name import NameScope
 
 GROUP = "api"
@@ -265,7 +265,23 @@ PORTS = cfg.IntOpt(
     mutable=True,
     help="Maximum ports that a project makes at /network; those that are made with servers do not count. -1: no limit.",
 )
-USER_QUOTAS = (KEY_PAIRS, SERVER_GROUPS, SERVER_GROUP_MEMBERS, PORTS)
+IMAGES = cfg.IntOpt(
+    "images",
+    default=200,
+    min=UNLIMITED,
+    max=INT32_MAX,
+    mutable=True,
+    help="Maximum images that a project has in the image store: uploads, and images and backups of its servers. -1: no limit.",
+)
+IMAGE_GIGABYTES = cfg.IntOpt(
+    "image_gigabytes",
+    default=1000,
+    min=UNLIMITED,
+    max=INT32_MAX,
+    mutable=True,
+    help="GiB of the image store from which on a project makes no further image. -1: no limit.",
+)
+USER_QUOTAS = (KEY_PAIRS, SERVER_GROUPS, SERVER_GROUP_MEMBERS, PORTS, IMAGES, IMAGE_GIGABYTES)
 """Quotas that a project cannot have of its own."""
 
 
@@ -309,9 +325,16 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     server_groups: int = UNLIMITED
     server_group_members: int = UNLIMITED
     ports: int = 500
+    images: int = 200
+    image_gigabytes: int = 1000
     policy_files: tuple[str, ...] = ()
     images_folder: str = ""
     consoles: ConsoleUrls = ConsoleUrls()
+
+    @property
+    def image_limits(self) -> ImageLimits:
+        """What each project may have in the image store."""
+        return ImageLimits(images=self.images, gigabytes=self.image_gigabytes)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

@@ -46,12 +46,17 @@ _SNAPSHOT_MODE = 0o600  # it holds a tenant's disk
 _FOLDER_MODE, _IMAGE_MODE = 0o755, 0o644  # agents may be other users than the operator; the mode of the store decides who enters
 
 
+FileVersion = tuple[int, int, int]
+"""Inode, time of change in nanoseconds, and bytes of a file."""
+
+
 class FolderStore:
     """The images of one folder. Every method raises errors.ServiceUnavailable if the folder cannot be used."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._added = self._folder / _ADDED
+        self._records: dict[str, tuple[FileVersion, ImageRecord]] = {}
 
     # -- snapshots of servers ----------------------------------------------------------------------------------------------------
 
@@ -210,6 +215,8 @@ class FolderStore:
         with self._usable():
             self._check()
             names = [entry.name for entry in os.scandir(self._added)] if self._added.exists() else []
+        if len(self._records) > 2 * len(names) + 100:
+            self._records.clear()
         records = [record for name in names if not name.endswith(_PART) and (record := self._listed(name)) is not None]
         return sorted(records, key=lambda record: (record.name, record.id))
 
@@ -270,11 +277,30 @@ class FolderStore:
             self._remove_leftovers()
 
     def _listed(self, name: str) -> ImageRecord | None:
+        """The record of an entry of a list. It is read again once its file has changed."""
         try:
-            return self._record(name)
+            version = self._version(name)
+            if version is None:
+                return None
+            cached = self._records.get(name)
+            if cached is None or cached[0] != version:
+                record = self._record(name)
+                if record is None:
+                    return None
+                cached = self._records[name] = version, record
+            return cached[1]
         except errors.ServiceUnavailable as error:
             _COMPLAINTS(name, logging.WARNING, "an image is left out of lists: %s", error)
             return None
+
+    def _version(self, name: str) -> FileVersion | None:
+        """What changes with the file of a record; None: there is none."""
+        with self._usable():
+            try:
+                status = (self._added / name / _RECORD).lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _record(self, name: str) -> ImageRecord | None:
         """The record in the folder of this name; None: there is none. Raises errors.ServiceUnavailable if it cannot be read."""

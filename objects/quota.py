@@ -47,6 +47,16 @@ def shares(some: Iterable[tuple[str, str, QuotaUsage]]) -> dict[str, Shares]:
     }
 
 
+class ImageLimits(Object, frozen=True, kw_only=True):
+    """What a project may have in the image store, uploads and images of its servers together. -1: no limit.
+
+    ``gigabytes``: GiB of complete images. Images that are being made, or wait for their content, count as images only.
+    """
+
+    images: int = UNLIMITED
+    gigabytes: int = UNLIMITED
+
+
 class QuotaLimits(Object, frozen=True, kw_only=True):
     """The most that a project may have at once; -1 is no limit."""
 

@@ -27,7 +27,7 @@ from objects.move import Move, MoveKind
 from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import vm_state_of
-from objects.quota import QuotaLimits, QuotaUsage, shares
+from objects.quota import ImageLimits, QuotaLimits, QuotaUsage, shares
 from objects.spec import Image, RequestSpec
 from objects.task import Power, TaskState
 
@@ -43,6 +43,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     server. ``flavor``: of a resize. ``twin_uuid``, ``batch_id``: new uuids for the twin of a move, and for its request.
     ``destination_cell``: the cell of the host asked for, if any. ``limits``: the default limits of projects. ``sealed``: the sealed
     secrets of a task, under ``uuid``, or of a move, under ``batch_id``, if it has any. ``port``: the interface to be attached.
+    ``image_limits``: of an image of the server.
     """
 
     uuid: str
@@ -62,6 +63,7 @@ class NewOperation(Object, frozen=True, kw_only=True):
     limits: QuotaLimits = QuotaLimits()
     sealed: str | None = None
     port: PortRequest | None = None
+    image_limits: ImageLimits = ImageLimits()
 
 
 def accept(tx: ApiTransaction, asked: NewOperation, now: float) -> Operation:
@@ -88,6 +90,9 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
         accepted = [sized.get(each.uuid, each) for each in accepted]
     accepted = [_connecting(tx, each, operation) for each, operation in zip(asked, accepted, strict=True)]
     store(tx, accepted)
+    for each, operation in zip(asked, accepted, strict=True):
+        if each.kind.makes_image:
+            server_images.check_quota(tx, operation.project_id, each.image_limits)
     server_images.add(tx, accepted)
     operations.keep_secrets(tx, {each.uuid: each.sealed for each in asked if each.sealed is not None and not each.kind.moves})
     return accepted

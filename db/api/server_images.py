@@ -14,12 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import image_removals, images
+from db.api.tables import images as stored_images
 from db.api.tables import server_images
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
-from objects import stored
+from objects import errors, stored
 from objects.base import Object
 from objects.operation import Operation
+from objects.quota import UNLIMITED, ImageLimits
 from objects.task import NewImage, StoredContent
 
 _I = server_images.c
@@ -52,7 +54,13 @@ class ServerImage(Object, frozen=True, kw_only=True):
         return self.server_uuid == UPLOADED
 
 
+GIB = 1 << 30
+
 _INSERT = sa.insert(server_images)
+_SIZE = sa.select(sa.func.sum(stored_images.c.size)).where(stored_images.c.project_id == sa.bindparam("project"))
+_USED = sa.select(sa.func.count().label("images"), _SIZE.scalar_subquery().label("size")).where(
+    _I.project_id == sa.bindparam("project")
+)
 _COMPLETE = (
     sa.update(server_images)
     .where(_I.image_id == sa.bindparam("image"))
@@ -68,6 +76,19 @@ _BACKUPS = (
 )
 
 
+def check_quota(tx: ApiTransaction, project_id: str, limits: ImageLimits) -> None:
+    """Raises errors.OverQuota if the project may have no further image. Creates at the same moment may exceed that by a few."""
+    row = tx.execute(_USED, {"project": project_id}).one()
+    if limits.images != UNLIMITED and row.images >= limits.images:
+        raise errors.OverQuota(f"Quota exceeded for images: the project has {row.images} of {limits.images}. Delete one first.")
+    used_gb = int(row.size or 0) / GIB
+    if limits.gigabytes != UNLIMITED and used_gb >= limits.gigabytes:
+        text = (
+            f"Quota exceeded for image_gigabytes: the project has {used_gb:.1f} of {limits.gigabytes} GiB. Delete an image first."
+        )
+        raise errors.OverQuota(text)
+
+
 def add(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
     """Note the images that these operations make."""
     rows = [
@@ -79,8 +100,9 @@ def add(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
         tx.execute(_INSERT, rows)
 
 
-def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, now: float) -> None:
-    """Note an image whose content will be uploaded."""
+def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, limits: ImageLimits, now: float) -> None:
+    """Note an image whose content will be uploaded. Raises errors.OverQuota."""
+    check_quota(tx, asked.owner, limits)
     tx.execute(_INSERT, [_row(image_id, asked.owner, UPLOADED, asked, now)])
 
 

@@ -76,6 +76,43 @@ def seen(front: Front, image_id: str, headers: dict[str, str] = TENANT) -> dict[
     return image
 
 
+def test_project_has_a_quota_of_images(tmp_path: Path) -> None:
+    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images"), images=2))
+    first = created(front)["id"]
+    created(front)
+    refused = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "third"})
+    assert refused.status_code == 403
+    assert "Quota exceeded for images: the project has 2 of 2" in refused.text
+    created(front, headers=OTHER_TENANT)
+    assert front.client.simulate_delete(f"{IMAGES}/{first}", headers=TENANT).status_code == 204
+    created(front)
+    front.close()
+
+
+def test_project_has_a_quota_of_stored_bytes(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images"), image_gigabytes=0))
+    refused = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "first"})
+    assert refused.status_code == 403
+    assert "Quota exceeded for image_gigabytes: the project has 0.0 of 0 GiB" in refused.text
+    front.close()
+
+
+def test_images_of_a_project_are_created_slowly(front: Front, store: FolderStore) -> None:
+    answers = [front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "many"}).status_code for _ in range(40)]
+    assert set(answers) == {201, 429}
+    assert front.client.simulate_post(IMAGES, headers=OTHER_TENANT, json={"name": "one"}).status_code == 201
+
+
+def test_changed_record_is_listed_anew(front: Front, store: FolderStore) -> None:
+    image_id = uploaded(front)
+    assert (seen(front, image_id) or {})["name"] == "mine"
+    body = [{"op": "replace", "path": "/name", "value": "renamed"}]
+    kind = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
+    assert front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=TENANT | kind, body=json.dumps(body)).status_code == 200
+    assert (seen(front, image_id) or {})["name"] == "renamed"
+
+
 def test_image_content_is_downloaded(front: Front, store: FolderStore) -> None:
     image_id = created(front)["id"]
     waiting = front.get(f"{IMAGES}/{image_id}/file", READER)

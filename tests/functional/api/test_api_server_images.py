@@ -235,3 +235,16 @@ def test_without_an_image_store_there_are_no_images(tmp_path: Path) -> None:
     assert "no image store is configured: set [images] folder" in refusal(act(bare, server, "createImage", {"name": "x"}), 409)
     assert bare.database.read(operations.open_for, [server]) == {}
     bare.close()
+
+
+def test_image_of_a_server_counts_against_the_quota(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images"), images=0))
+    server = booted(front)
+    for action, value in (
+        ("createImage", {"name": "snap"}),
+        ("createBackup", {"name": "daily", "backup_type": "daily", "rotation": 1}),
+    ):
+        assert "Quota exceeded for images: the project has 0 of 0" in refusal(act(front, server, action, value), 403)
+    assert front.database.read(operations.of_server, server) == []
+    front.close()
