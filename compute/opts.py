@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -284,6 +285,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     console_port: int = 0
     console_address: str = ""
     images_folder: str = ""
+    images_drop: str = ""
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -303,10 +305,20 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
     check_console(conf.compute.console_host, conf.compute.console_address)
-    folder = images_opts.folder(conf)
     return ComputeSettings(
-        simulated=simulated, images_folder=folder, **{option.dest: conf.compute[option.dest] for option in COMPUTE}
+        simulated=simulated,
+        images_folder=images_opts.folder(conf),
+        images_drop=_drop_of(conf),
+        **{option.dest: conf.compute[option.dest] for option in COMPUTE},
     )
+
+
+def _drop_of(conf: cfg.ConfigOpts) -> str:
+    """The host's own drop folder; empty: none."""
+    folder, host = images_opts.drop_folder(conf), conf.compute.host
+    if folder and not host.strip("."):
+        raise errors.Misconfigured(f"[compute] host: {host!r} cannot name a folder in [images] drop_folder.")
+    return str(Path(folder) / host) if folder else ""
 
 
 def check_console(host: str, address: str) -> None:

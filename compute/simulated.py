@@ -117,7 +117,7 @@ class SimulatedDriver:
     def __init__(self, settings: opts.ComputeSettings) -> None:
         self._host = settings.host
         self._settings = settings.simulated
-        self._images = open_store(settings.images_folder)
+        self._images = open_store(settings.images_folder, settings.images_drop)
         path = _machines_journal(self._settings, self._host)
         self._hold = _hold(path)
         self._disks = Disks(path.with_suffix(".disks"))

@@ -41,6 +41,7 @@ from db.api import incarnation
 from db.api.claims import Ledger
 from db.api.due import SweepsDue
 from db.sql.engine import ApiDatabase, CellDatabase
+from images.drop import open_drop
 from images.store import open_store
 from objects import errors
 from rpc import cell_conductor, super_conductor
@@ -93,6 +94,8 @@ class SuperConductorService:
             operate=lambda found: operator.advance(found),
         )
         deleter = Deleter(api_database, registry, settings.resend_age, aside)
+        images = open_store(settings.images_folder)
+        drop = open_drop(settings.images_drop_folder, images)
         operator = Operator(
             ledger,
             registry,
@@ -102,10 +105,10 @@ class SuperConductorService:
             shelved_offload_time=settings.shelved_offload_time,
             vault=vault,
             aside=aside,
+            drop=drop,
         )
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
         holds = HoldSweep(ledger, aside, lambda: self._restored.known)
-        images = open_store(settings.images_folder)
         batches = BatchSweep(api_database, registry, idle=settings.sweep_interval, aside=aside)
         lookout = Lookout(
             api_database,
@@ -172,7 +175,7 @@ class SuperConductorService:
             lookout.sweep("secrets", lambda: erase_decided(api_database)): lambda due: due.secrets,
             lookout.sweep("silences", silences.look): lambda due: due.silences or registry.has_silent(),
             lookout.sweep("dead letters", builder.refresh): lambda due: (due.letters or aside.holds_letters) and refresh_now(),
-            lookout.sweep("images", lambda: remove_images(api_database, images)): lambda due: due.images and remove_now(),
+            lookout.sweep("images", lambda: remove_images(api_database, images, drop)): lambda due: due.images and remove_now(),
             open_batches: lambda due: due.batches,
             self._cells: lambda _: False,
         }

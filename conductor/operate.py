@@ -25,6 +25,7 @@ from db.api.operation_steps import Stepped, has_closed
 from db.api.operations import Body, OpenOperation
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
+from images.drop import DropFolders
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
@@ -62,10 +63,12 @@ class Operator:
         shelved_offload_time: float = 0.0,
         vault: Vault | None = None,
         aside: SetAside | None = None,
+        drop: DropFolders | None = None,
         page: int = OPERATION_PAGE_SIZE,
     ) -> None:
         """``build``: called with the batches of twins that may be handed over. ``auto_confirm``: seconds after which a resize is
         confirmed; 0: only its user does. ``shelved_offload_time``: those after which a shelved server leaves its host; -1: never.
+        ``drop``: where hosts leave snapshots and images; None: they write into the image store.
         """
         self._ledger = ledger
         self._database = ledger.database
@@ -76,6 +79,7 @@ class Operator:
         self._shelved_offload_time = shelved_offload_time
         self._vault = vault or Vault()
         self._aside = aside or SetAside(ledger.database, "api")
+        self._drop = drop
         self._page = page
         self._complaints = RateLimitedLog(LOG)
 
@@ -129,6 +133,8 @@ class Operator:
         if wanted is Next.ASK:
             self._ask(some, now)
             return []
+        if wanted is Next.FINISH and self._drop is not None:
+            some = [each for each in some if self._is_stored(each, self._drop)]
         done = self._aside.run(STEP, lambda chunk: self._write(wanted, chunk, now), some, key=_uuid)
         changed: list[str] = []
         for result in done.results:
@@ -168,6 +174,23 @@ class Operator:
                 return self._database.write(operation_steps.time_out, uuids, now)
             case _:
                 return self._database.write(operation_steps.finish, uuids, now)
+
+    def _is_stored(self, each: OpenOperation, drop: DropFolders) -> bool:
+        """Whether the image store has what the host of this operation has made, which is moved there now. Otherwise it waits."""
+        operation, told = each.operation, each.source.server if each.source is not None else None
+        writes = operation.kind is OperationKind.SHELVE or operation.kind.makes_image
+        if not writes or operation.state is not OperationState.TASK or told is None:
+            return True
+        if told.task_number != operation.number or told.task_state is not TaskState.DONE:
+            return True
+        try:
+            drop.take(told.host or "", operation.uuid, operation.args.image, told.task_stored)
+        except errors.ServiceUnavailable as error:
+            self._complaints("drop folders", logging.WARNING, "operation %s waits: %s", operation.uuid, error)
+            return False
+        except errors.Invalid as error:  # it is not in the store, so nothing is built from it
+            LOG.error("what host %s has made for operation %s is not safe: %s", told.host, operation.uuid, error)
+        return True
 
     def _on_dead_hosts(self, some: Sequence[OpenOperation]) -> list[str]:
         """The operations among these whose twins have not carried out what they were asked, and are on hosts that are called dead.

@@ -220,6 +220,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     host_max_resource: int = 1_000_000
     host_max_allocation_ratio: float = 256.0
     images_folder: str = ""
+    images_drop_folder: str = ""
 
     def users(self, vhost: str) -> AgentUsers:
         """Which broker users may speak for a host on this virtual host."""
@@ -250,4 +251,5 @@ def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     if 0.0 < conf.conductor.purge_age < DAY_S:
         raise errors.Misconfigured("[conductor] purge_age must be 0, or at least 86400: a delete must be remembered for a day")
     values = {option.dest: conf.conductor[option.dest] for option in CONDUCTOR_OPTS}
-    return ConductorSettings(images_folder=images_opts.folder(conf), **values)
+    values |= {"images_folder": images_opts.folder(conf), "images_drop_folder": images_opts.drop_folder(conf)}
+    return ConductorSettings(**values)

@@ -16,6 +16,7 @@ from db.api import builds, claims, console_tokens, decisions, image_removals
 from db.api import purge as api_purge
 from db.cell import purge as cell_purge
 from db.sql.engine import ApiDatabase, CellDatabase
+from images.drop import DropFolders
 from images.store import FolderStore
 from objects import errors
 from service.periodic import Steps
@@ -52,19 +53,21 @@ def _forget_decisions(api_database: ApiDatabase, before: float) -> int:
     return forgotten
 
 
-def remove_images(api_database: ApiDatabase, images: FolderStore | None) -> None:
+def remove_images(api_database: ApiDatabase, images: FolderStore | None, drop: DropFolders | None = None) -> None:
     """Remove snapshots and images that nothing needs any more.
 
     One that cannot be removed waits for a later round, and holds up no other.
     """
     after = ""
     while images is not None and (due := api_database.read(image_removals.due, IMAGES_PAGE_SIZE, after)):
-        api_database.write(image_removals.forget, [image_id for image_id in due if _is_removed(images, image_id)])
+        api_database.write(image_removals.forget, [image_id for image_id in due if _is_removed(images, drop, image_id)])
         after = due[-1]
 
 
-def _is_removed(images: FolderStore, image_id: str) -> bool:
+def _is_removed(images: FolderStore, drop: DropFolders | None, image_id: str) -> bool:
     try:
+        if drop is not None:
+            drop.remove(image_id)
         images.remove(image_id)
         with contextlib.suppress(errors.NotFound):
             images.delete(image_id)

@@ -15,6 +15,13 @@ FOLDER = cfg.StrOpt(
     "super conductor and agent must reach the same one, for example on a network file system. APIs must have this option, too. "
     "Empty: servers cannot be shelved.",
 )
+DROP_FOLDER = cfg.StrOpt(
+    "drop_folder",
+    default="",
+    help="Folder in which each agent writes snapshots and images of servers, into a folder named after its host. Super conductors "
+    "move them into [images] folder, which agents then only read. Both folders must be on one file system. Every super conductor "
+    "and agent must have the same value. Empty: agents write into [images] folder.",
+)
 AUTH_TYPE = cfg.StrOpt(
     "auth_type",
     default="",
@@ -26,7 +33,7 @@ AUTH_TYPE = cfg.StrOpt(
 
 def list_opts() -> Listing:
     """For the generator of the sample configuration, and for every process that reads the folder."""
-    return [(GROUP, [FOLDER])]
+    return [(GROUP, [FOLDER, DROP_FOLDER])]
 
 
 def list_glance_opts() -> Listing:
@@ -44,3 +51,9 @@ def has_glance(conf: cfg.ConfigOpts) -> bool:
     """Whether an image service is named. Registers the option if necessary."""
     conf.register_opts([AUTH_TYPE], group=GLANCE_GROUP)
     return bool(conf[GLANCE_GROUP].auth_type)
+
+
+def drop_folder(conf: cfg.ConfigOpts) -> str:
+    """The folder of all drop folders; empty: there are none. Registers the option if necessary."""
+    conf.register_opts([DROP_FOLDER], group=GROUP)
+    return str(conf[GROUP].drop_folder)

@@ -14,10 +14,11 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from images.inspection import inspect
 from images.record import ImageRecord
 from objects import errors, text, typed
 from objects.task import NewImage, StoredContent
-from service.confined import open_below, read_below
+from service.confined import folder_below, open_below, read_below
 from service.rate_limited_log import RateLimitedLog
 
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
@@ -53,23 +54,25 @@ FileVersion = tuple[int, int, int]
 class FolderStore:
     """The images of one folder. Every method raises errors.ServiceUnavailable if the folder cannot be used."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, drop: str | Path | None = None) -> None:
+        """``drop``: the folder that snapshots and images of servers are written into (``images.drop``); None: the store itself."""
         self._folder = Path(folder)
         self._added = self._folder / _ADDED
         self._records: dict[str, tuple[FileVersion, ImageRecord]] = {}
+        self._written = FolderStore(drop) if drop is not None else self
 
     # -- snapshots of servers ----------------------------------------------------------------------------------------------------
 
     def save(self, image_id: str, content: bytes) -> StoredContent:
         """Store a snapshot durably, and replace one of this name. Returns once it is complete, with what was written."""
-        return self._save(image_id, [content])
+        return self._written._save(image_id, [content])
 
     def save_file(self, image_id: str, file: Path, cancel: threading.Event | None = None) -> StoredContent:
         """Store the content of a file as ``save`` does, without having it in memory.
 
         Raises errors.TaskFailed if the file cannot be read, or if ``cancel`` was set.
         """
-        return self._save(image_id, _read_local(file, cancel or threading.Event()))
+        return self._written._save(image_id, _read_local(file, cancel or threading.Event()))
 
     def read(self, image_id: str, hash_value: str = "") -> bytes:
         """The content of a small snapshot. ``hash_value``: the SHA-512 that it must have; empty: any.
@@ -114,6 +117,87 @@ class FolderStore:
             for part in self._folder.glob(f"{file.name}.*{_PART}"):
                 part.unlink(missing_ok=True)
             files.sync(self._folder)
+
+    # -- what hosts have left in drop folders --------------------------------------------------------------------------------------
+
+    def take_snapshot(self, drop: Path, host: str, image_id: str) -> None:
+        """Move a snapshot here from the drop folder of a host. One that is not there was taken before, or never written.
+
+        Raises errors.Invalid for anything but a file.
+        """
+        name = text.file_name(image_id)
+        with self._usable():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                with folder_below(drop, host) as folder:
+                    _check_file(name, folder)
+                    os.rename(name, self._file(image_id), src_dir_fd=folder)
+            except FileNotFoundError:
+                return
+            files.sync(self._folder)
+
+    def take_image(self, drop: Path, host: str, image_id: str, image: NewImage, content: StoredContent | None) -> None:
+        """Move an image of a server here from the drop folder of a host, with a record of our own.
+
+        ``content``: what the host has told of it; None: as it looks. A death in between leaves an image without a record, which is
+        none, and the next call goes on. Raises errors.Invalid for one that is not safe; it is removed then.
+        """
+        name = text.file_name(image_id)
+        target = self._added / name
+        with self._usable():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_added()
+            self._added.mkdir(exist_ok=True, mode=_FOLDER_MODE)
+            if (target / _RECORD).exists():
+                return
+            dropped = _dropped_record(drop, host, name)
+            target.mkdir(exist_ok=True, mode=_FOLDER_MODE)
+            try:
+                with folder_below(drop, host, _ADDED, name) as folder:
+                    _check_file(_CONTENT, folder)
+                    os.rename(_CONTENT, target / _CONTENT, src_dir_fd=folder)
+            except FileNotFoundError:
+                if not (target / _CONTENT).exists():
+                    target.rmdir()
+                    return
+            except errors.Invalid:
+                target.rmdir()
+                raise
+            try:
+                record = self._record_of(image_id, image, content, dropped)
+            except errors.Invalid:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
+            part = self._beside(target / _RECORD)
+            files.write(part, [msgspec.json.encode(record)], mode=_IMAGE_MODE)
+            part.replace(target / _RECORD)
+            for folder_path in (target, self._added):
+                files.sync(folder_path)
+            with suppress(OSError), folder_below(drop, host, _ADDED) as folder:
+                shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+
+    def _record_of(self, image_id: str, image: NewImage, content: StoredContent | None, dropped: ImageRecord | None) -> ImageRecord:
+        file = self._added / text.file_name(image_id) / _CONTENT
+        inspected = inspect(file, dropped.disk_format if dropped is not None else None)
+        if content is None:
+            digest = hashlib.sha512()
+            for chunk in files.chunks(file):
+                digest.update(chunk)
+            content = StoredContent(size=file.stat().st_size, hash_value=digest.hexdigest())
+        return ImageRecord(
+            id=image_id,
+            name=image.name,
+            disk_format=inspected.disk_format,
+            size=content.size,
+            hash_algo="sha512",
+            hash_value=content.hash_value,
+            virtual_size=inspected.virtual_size,
+            min_disk=image.min_disk,
+            min_ram=image.min_ram,
+            properties={**(dropped.properties if dropped is not None else {}), **image.properties},
+            owner=image.owner,
+            created_at=_now(),
+        )
 
     # -- images that servers are built from --------------------------------------------------------------------------------------
 
@@ -189,7 +273,7 @@ class FolderStore:
         ``properties``: those of the image that the server was built from, for names that the new one does not have.
         """
         try:
-            added = self.add(
+            added = self._written.add(
                 file,
                 name=image.name,
                 image_id=image_id,
@@ -201,7 +285,7 @@ class FolderStore:
                 cancel=cancel,
             )
         except errors.Conflict:  # an earlier start of the agent has made it
-            added = self.about(image_id)
+            added = self._written.about(image_id)
         except errors.Invalid as error:
             raise errors.TaskFailed(str(error)) from error
         return added.content
@@ -396,9 +480,9 @@ class FolderStore:
             raise errors.ServiceUnavailable(f"The image store {self._folder} cannot be used: {reason}.") from error
 
 
-def open_store(folder: str) -> FolderStore | None:
-    """The store in this folder, as ``[images] folder`` has it; None if that is empty."""
-    return FolderStore(folder) if folder else None
+def open_store(folder: str, drop: str = "") -> FolderStore | None:
+    """The store in this folder, as ``[images] folder`` has it; None if that is empty. ``drop``: a host's own drop folder."""
+    return FolderStore(folder, drop or None) if folder else None
 
 
 def check_hash(image_id: str, hash_value: str, found: str) -> None:
@@ -408,6 +492,21 @@ def check_hash(image_id: str, hash_value: str, found: str) -> None:
             f"Image {image_id[:80]} was changed in the image store: the SHA-512 of its content begins with {found[:12]}, but it "
             f"began with {hash_value[:12]} when it was stored. Restore the file, or delete the image."
         )
+
+
+def _check_file(name: str, folder: int) -> None:
+    """Raises errors.Invalid if this is no file of its own, and OSError if there is none. ``folder``: its descriptor."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise errors.Invalid(f"{name[:80]} is no file of its own.")
+
+
+def _dropped_record(drop: Path, host: str, name: str) -> ImageRecord | None:
+    """The record that a host has written beside an image. Only its properties and its format count."""
+    try:
+        return typed.decode(read_below(drop, host, _ADDED, name, _RECORD, limit=RECORD_SIZE_LIMIT), ImageRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _now() -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -20,19 +22,26 @@ def open_below(folder: Path, *names: str, flags: int = os.O_RDONLY) -> int:
 
     Raises FileNotFoundError; OSError also for a link, a name that leads elsewhere, and whatever is not a regular file.
     """
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in names[:-1]:
-            inner = _open(name, os.O_PATH | os.O_DIRECTORY, descriptor)
-            os.close(descriptor)
-            descriptor = inner
+    with folder_below(folder, *names[:-1]) as descriptor:
         opened = _open(names[-1], flags | os.O_NONBLOCK, descriptor)  # a pipe without a writer would wait for one
-    finally:
-        os.close(descriptor)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         raise OSError(errno.EINVAL, "it is not a regular file")
     return opened
+
+
+@contextmanager
+def folder_below(folder: Path, *names: str) -> Iterator[int]:
+    """The descriptor of a folder, for ``dir_fd``. Raises OSError as ``open_below`` does."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            inner = _open(name, os.O_PATH | os.O_DIRECTORY, descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_below(folder: Path, *names: str, limit: int) -> bytes:

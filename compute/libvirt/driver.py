@@ -62,7 +62,8 @@ list_opts = opts.list_opts
 
 def open_libvirt(host: str, conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
     """The factory of the driver. It does not wait for libvirt. Raises ``errors.Misconfigured``."""
-    return LibvirtDriver(host, opts.settings(conf), open_source(conf, settings.images_folder), open_store(settings.images_folder))
+    snapshots = open_store(settings.images_folder, settings.images_drop)
+    return LibvirtDriver(host, opts.settings(conf), open_source(conf, settings.images_folder), snapshots)
 
 
 class LibvirtDriver:

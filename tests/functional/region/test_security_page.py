@@ -58,7 +58,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "unit/images/test_added_images.py::test_no_link_in_the_store_is_followed",
     ),
     "It **can** read all images": (),
-    "It **can** add an image without a row": (),
+    "It **can** delete or damage them": ("functional/conductor/test_drop_folders.py::test_what_hosts_make_is_moved_to_the_store",),
     "It **can** give the servers that leave it": (),
     "It **can** say anything of its own host": (f"{BORDER}::test_it_speaks_for_itself",),
     "It **can** load the broker": (),
