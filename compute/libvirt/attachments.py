@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from compute.libvirt import binding
 from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.opts import Attachment
-from objects import errors
+from objects import errors, text
 from objects.port import Port
 
 LOG = logging.getLogger(__name__)
@@ -66,10 +66,13 @@ class Attachments:
     def _write(self, folder: Path, port: Port, hostname: str) -> None:
         """dnsmasq reads a file as soon as it is there, so it must be complete then."""
         shown = [f"[{each.address}]" if each.version == 6 else each.address for each in port.addresses]
+        entry = ",".join([port.mac, *shown, hostname])
+        if not entry.isprintable():  # a second line would be an entry of another guest
+            raise errors.BuildFailed(f"The MAC, an address or the hostname of a port is no text of one line: {entry!r:.200}")
         file = _file_of(folder, port)
         new = file.with_name(f".{file.name}.new")
         try:
-            new.write_text(",".join([port.mac, *shown, hostname]) + "\n")
+            new.write_text(f"{entry}\n")
             os.replace(new, file)
         except OSError as error:
             raise errors.BuildFailed(f"[libvirt] dhcp_hosts_path: {folder} cannot be used: {error.strerror}.") from error
@@ -92,4 +95,4 @@ def _host_entries(port: Port) -> Iterator[str]:
 
 
 def _file_of(folder: Path, port: Port) -> Path:
-    return folder / port.mac.replace(":", "")
+    return folder / text.file_name(port.mac.replace(":", ""))

@@ -42,7 +42,8 @@ def add(tx: ApiTransaction, image_id: str, project_id: str, name: str, content: 
 
 def hash_of(tx: ApiTransaction, image_id: str) -> str:
     """The SHA-512 of its content in hexadecimal digits; empty: it is not known."""
-    return tx.execute(_HASH, {"image": image_id}).scalar() or ""
+    found = tx.execute(_HASH, {"image": image_id}).scalar()
+    return found if isinstance(found, str) else ""  # SQLite allows anything in a column
 
 
 def known(tx: ApiTransaction) -> set[str]:

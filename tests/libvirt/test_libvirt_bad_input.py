@@ -13,9 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from compute.libvirt.attachments import Attachments
+from compute.libvirt.connection import LibvirtConnection
+from compute.libvirt.opts import Attachment
 from compute.main import ComputeService
+from objects import errors
 from objects.instance import FailureClass, State
-from objects.port import Port
+from objects.port import FixedAddress, Port
 from service.periodic import wait_until
 from tests.support import libvirt_host
 from tests.support.disk_images import qcow2
@@ -265,3 +269,17 @@ def test_nothing_is_left(cell: LibvirtCell) -> None:
         assert {name.removesuffix(".iso") for name in left_of(cell.settings[host])} <= {
             one.uuid for one in cell.drivers[host].guests()
         }
+
+
+def test_the_mac_of_a_port_is_no_path(tmp_path: Path) -> None:
+    """What a message says names a file for the DHCP server."""
+    (tmp_path / "dhcp").mkdir()
+    attachments = Attachments(LibvirtConnection("test:///default", 1.0), {"lab": Attachment(kind="user")}, str(tmp_path / "dhcp"))
+    address = FixedAddress(address="10.0.2.17", prefix=24)
+    port = Port(network_id="n1", network="net", mac="../escaped", physical_network="lab", addresses=(address,))
+    attachments.announce((port,), "one")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["dhcp"]
+    attachments.forget((port,))
+    assert list((tmp_path / "dhcp").iterdir()) == []
+    with pytest.raises(errors.BuildFailed, match="no text of one line"):
+        attachments.announce((port,), "one\nfa:16:3e:00:00:02,10.0.2.18")
