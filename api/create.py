@@ -175,6 +175,8 @@ def counts(server: ServerBody, most: int) -> tuple[int, int]:
         raise errors.Invalid(f"server.min_count: {least} is more than max_count, {wanted}")
     if wanted > most:
         raise errors.Invalid(f"server.max_count: {wanted} is more than the maximum of one request, {most}")
+    if server.hostname and wanted > 1:
+        raise errors.Invalid(f"server.hostname: {wanted} servers cannot have one host name; boot them one by one, or leave it out")
     return least, wanted
 
 

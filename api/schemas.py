@@ -73,11 +73,13 @@ _ACCESS: dict[str, Schema] = {
 }
 _NULL: Schema = {"type": "null"}
 """A field whose values are not served."""
-_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH, "pattern": r"^[^,/]*\Z"}
+NO_DOTS = r"(?!\.{1,2}\Z)"
+"""No name that stands in paths is a dot segment: clients and proxies resolve those."""
+_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH, "pattern": rf"^{NO_DOTS}[^,/\\]*\Z"}
 _TAGS: Schema = {"type": "array", "maxItems": TAGS_LIMIT, "items": _TAG}
 _METADATA: Schema = {
     "type": "object",
-    "propertyNames": {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"},
+    "propertyNames": {"pattern": rf"^{NO_DOTS}[a-zA-Z0-9-_:. ]{{1,255}}\Z"},
     "additionalProperties": {"type": "string", "maxLength": 255},
 }
 _FLAVOR_DESCRIPTION: Schema = _DESCRIPTION | {"maxLength": DESCRIPTION_LENGTH}
@@ -239,7 +241,7 @@ def keypair(version: Version) -> Schema:
     """The body of ``POST /os-keypairs``."""
     imports = Since.KEYPAIR_IMPORT.holds(version)
     properties: dict[str, Schema] = {
-        "name": _NAME | {"pattern": r"^[A-Za-z0-9_ .@-]+\Z" if imports else r"^[A-Za-z0-9_ -]+\Z"},
+        "name": _NAME | {"pattern": rf"^{NO_DOTS}[A-Za-z0-9_ .@-]+\Z" if imports else r"^[A-Za-z0-9_ -]+\Z"},
         "public_key": {"type": "string", "minLength": 1, "maxLength": PUBLIC_KEY_LENGTH},
     }
     if Since.KEYPAIR_TYPES.holds(version):
@@ -257,7 +259,7 @@ def flavor(version: Version) -> Schema:
             "type": ["string", "number", "null"],
             "minLength": 1,
             "maxLength": 255,
-            "pattern": r"^(?! )[a-zA-Z0-9. _-]+(?<! )\Z",
+            "pattern": rf"^(?! ){NO_DOTS}[a-zA-Z0-9. _-]+(?<! )\Z",
             "minimum": -INT64_MAX,
             "maximum": INT64_MAX,
         },

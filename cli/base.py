@@ -191,7 +191,9 @@ def words(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A name of 1 to 255 printable characters, not beginning or ending with a space."""
+    """A name of 1 to 255 printable characters, not beginning or ending with a space, and no dot segment of a path."""
+    if text in (".", ".."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name: it could not stand in a path")
     if not 1 <= len(text) <= 255 or not text.isprintable() or text != text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not a name of 1 to 255 printable characters without outer spaces")
     return text

@@ -22,8 +22,9 @@ RXTX_FACTOR_MAX = 3.40282e38
 EXTRA_SPEC_LENGTH = 255
 """Characters that the key and the value of an extra spec may have."""
 
-_ID = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?", re.ASCII)
-_KEY = re.compile(r"[a-zA-Z0-9_:. -]{1,255}", re.ASCII)
+_ID = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?", re.ASCII)
+_KEY = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9_:. -]{1,255}", re.ASCII)
+"""Neither is a dot segment, as both stand in paths."""
 
 
 class Flavor(Object, frozen=True, kw_only=True):
@@ -63,7 +64,8 @@ def check(flavor: Flavor) -> None:
     Both the API and the command line call this before they store a flavor.
     """
     if not _ID.fullmatch(flavor.flavor_id):
-        raise errors.Invalid(f"id: {flavor.flavor_id[:80]!r} has other characters than letters, digits, spaces and . _ -")
+        allowed = "letters, digits, spaces and . _ -, or is . or .."
+        raise errors.Invalid(f"id: {flavor.flavor_id[:80]!r} has other characters than {allowed}")
     if not 1 <= len(flavor.name) <= text.NAME_LENGTH or not flavor.name.isprintable() or flavor.name != flavor.name.strip():
         raise errors.Invalid(f"name: {flavor.name[:80]!r} is not 1 to {text.NAME_LENGTH} printable characters without outer spaces")
     for field, least in (("vcpus", 1), ("memory_mb", 1), ("root_gb", 0), ("ephemeral_gb", 0), ("swap_mb", 0)):
@@ -82,7 +84,9 @@ def check_specs(specs: dict[str, str]) -> None:
         raise errors.Invalid(f"extra_specs: a flavor has at most {EXTRA_SPECS_LIMIT}")
     for key, value in specs.items():
         if not _KEY.fullmatch(key):
-            raise errors.Invalid(f"{key[:80]!r}: a key has 1 to {EXTRA_SPEC_LENGTH} letters, digits, spaces and . _ : -")
+            raise errors.Invalid(
+                f"{key[:80]!r}: a key has 1 to {EXTRA_SPEC_LENGTH} letters, digits, spaces and . _ : -, and is not . or .."
+            )
         if len(value) > EXTRA_SPEC_LENGTH or not text.is_safe(value):
             raise errors.Invalid(f"{key[:80]}: a value has at most {EXTRA_SPEC_LENGTH} characters and no control characters")
     extra_specs.check(specs)

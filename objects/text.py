@@ -31,7 +31,7 @@ _CUT = "..."
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that move a terminal's cursor, end a line, change the order of characters, or cannot be encoded."""
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}", re.ASCII)
 
 
 def is_safe(text: str) -> bool:
@@ -101,13 +101,13 @@ def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
 
 
 def checked_name(what: str, name: object) -> str:
-    """The name of a host, node or binary, of 1 to 255 letters, digits and ``. _ -``.
+    """The name of a host, node or binary, of 1 to 255 letters, digits and ``. _ -``, but no dot segment of a path.
 
     Raises errors.Invalid with ``what`` for any other value. Other names could be different in one database and equal in another, or
     write control characters to the terminal of the person who lists them.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise errors.Invalid(f"{what} {clean(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -")
+        raise errors.Invalid(f"{what} {clean(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -, and is not . or ..")
     return name
 
 

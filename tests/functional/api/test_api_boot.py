@@ -205,7 +205,7 @@ def test_an_administrator_may_force_a_host(front: Front, zone: str, expected: tu
     assert spec.max_attempts == 1
 
 
-@pytest.mark.parametrize("asked", [{"host": "H1"}, {"hypervisor_hostname": "n1"}, {"host": "h1", "hypervisor_hostname": "n1"}])
+@pytest.mark.parametrize("asked", [{"host": "h1"}, {"hypervisor_hostname": "n1"}, {"host": "h1", "hypervisor_hostname": "n1"}])
 def test_an_administrator_may_ask_for_a_host_that_passes_all_filters(front: Front, asked: dict[str, str]) -> None:
     """Since 2.74; nothing is forced, and a zone may be given too."""
     add_host(front)
@@ -221,6 +221,7 @@ def test_an_administrator_may_ask_for_a_host_that_passes_all_filters(front: Fron
     "asked",
     [
         {"host": "h2"},
+        {"host": "H1"},
         {"hypervisor_hostname": "N1"},
         {"host": "h1", "hypervisor_hostname": "n2"},
         {"availability_zone": "north:h2"},
@@ -238,8 +239,8 @@ def test_a_host_that_does_not_exist_is_refused(front: Front, asked: dict[str, st
 
 
 def test_a_hostname_and_access_addresses_are_kept(front: Front) -> None:
-    """For the guest, and as shown; every server of the request has the same."""
-    asked = {"hostname": "db.example", "accessIPv4": "192.0.2.1", "accessIPv6": "", "max_count": 2}
+    """For the guest, and as shown."""
+    asked = {"hostname": "db.example", "accessIPv4": "192.0.2.1", "accessIPv6": ""}
     uuid = front.post({"server": GOOD | asked}, NEWEST).json["server"]["id"]
     properties = spec_of(front, uuid).properties
     assert (properties.hostname, properties.access_ip_v4, properties.access_ip_v6) == ("db.example", "192.0.2.1", "")
@@ -360,3 +361,11 @@ def test_a_flavor_whose_extra_specs_cannot_be_read_boots_nothing(front: Front, s
     assert answer.status_code == 400
     assert answer.json["badRequest"]["message"].startswith(f"server.flavorRef: extra spec {said}")
     assert front.uuids() == []
+
+
+@pytest.mark.parametrize("counts", [{"max_count": 2}, {"min_count": 2}, {"min_count": 1, "max_count": 3}])
+def test_one_hostname_is_for_one_server(front: Front, counts: dict[str, int]) -> None:
+    answer = front.post({"server": GOOD | {"hostname": "db"} | counts}, NEWEST)
+    assert answer.status_code == 400
+    assert "server.hostname: " in answer.text
+    assert front.post({"server": GOOD | {"hostname": "db", "max_count": 1}}, NEWEST).status_code == 202
