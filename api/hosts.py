@@ -46,7 +46,8 @@ class HostWatch:
         self._asking = threading.Lock()
         self._views: tuple[CellView, ...] = ()
         self._statuses: dict[str, str] = {}
-        self._asked_at = -CACHE_MAX_AGE_S
+        self._asked_at = -CACHE_MAX_AGE_S  # when the latest question began (monotonic clock, like the next)
+        self._changed_at = self._asked_at
 
     def status_of(self, host: str | None) -> str:
         """The Compute API's ``host_status``, empty without a host.
@@ -62,6 +63,10 @@ class HostWatch:
         """Every cell except cell0."""
         self._look()
         return self._views
+
+    def forget(self) -> None:
+        """An agent's record was changed: the next caller asks the cells."""
+        self._changed_at = time.monotonic()
 
     def tally(self, view: CellView) -> dict[str, int]:
         """The number of hosts of a cell by status."""
@@ -90,14 +95,15 @@ class HostWatch:
 
     def _look(self) -> None:
         age = time.monotonic() - self._asked_at
-        if age < CACHE_LIFETIME_S:
+        is_outdated = self._asked_at < self._changed_at
+        if age < CACHE_LIFETIME_S and not is_outdated:
             return
-        if age < CACHE_MAX_AGE_S:
+        if age < CACHE_MAX_AGE_S and not is_outdated:
             if self._asking.acquire(blocking=False) and not start_daemon("hosts", self._ask_and_release):
                 self._asking.release()
             return
         with self._asking:
-            if time.monotonic() - self._asked_at >= CACHE_LIFETIME_S:
+            if time.monotonic() - self._asked_at >= CACHE_LIFETIME_S or self._asked_at < self._changed_at:
                 self._ask()
 
     def _ask_and_release(self) -> None:
@@ -107,6 +113,7 @@ class HostWatch:
             self._asking.release()
 
     def _ask(self) -> None:
+        began = time.monotonic()
         views = []
         for answer in fan_out_within(self._patience, self._registry.cells(), services.list_seen, AGENT_BINARY):
             if isinstance(answer, Answered):
@@ -121,7 +128,7 @@ class HostWatch:
             if self._registry.home_of(host) in (None, view.cell_uuid)  # ignore what a cell reports about another cell's host
         }
         self._views = tuple(views)
-        self._asked_at = time.monotonic()
+        self._asked_at = began
 
     def judge(self, agent: SeenService) -> str:
         """The status at the time when the cell was asked."""

@@ -206,6 +206,7 @@ class Services:
 
     def _tell(self, call: Call, cell: Cell, host: str, change: HostChange) -> SeenService:
         agent = host_service.change(cell, self._ledger, host, change, self._settings.cell_timeout)
+        self._watch.forget()
         said = {"disabled": change.disabled, "forced_down": change.forced_down}
         LOG.info("host %s of cell %s: %s, by user %s", host, cell.name, said, call.context.user_id)
         return agent

@@ -159,6 +159,20 @@ def test_by_id_a_host_is_disabled_and_called_dead_as_by_the_command(front: Front
     assert said(front) == said(front, "h2") == (False, None, False)
 
 
+def test_what_was_said_of_a_host_is_shown_at_once(front: Front) -> None:
+    front.boot()
+    front.hand_over()
+    front.follow_feed()
+    for body, shown in (
+        ({"status": "disabled"}, "MAINTENANCE"),
+        ({"forced_down": True}, "DOWN"),
+        ({"forced_down": False}, "MAINTENANCE"),
+    ):
+        told(put(front, id_of(front), body))
+        [server] = front.get("/v2.1/servers/detail", NEWEST).json["servers"]
+        assert server["host_status"] == shown
+
+
 def test_by_host_before_2_53(front: Front) -> None:
     assert told(put(front, "disable", on_host("h1"), OLDEST)) == on_host("h1", status="disabled")
     assert said(front) == (True, None, False)
