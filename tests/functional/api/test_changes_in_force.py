@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import falcon.testing
@@ -11,10 +13,12 @@ import pytest
 from api.main import build_app
 from db.api import aggregates, mappings
 from db.api import networks as network_rows
+from db.api.epochs import Epoch, bump
+from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from objects.spec import RequestSpec
 from tests.support.api import IMAGE, TENANT, Front
-from tests.support.ground import GROUNDS, Ground
+from tests.support.ground import GROUNDS, Ground, on
 from tests.support.pools import make_network
 
 ADMIN_OF_P1 = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "admin"}
@@ -157,3 +161,24 @@ def test_a_boot_reads_no_epochs_by_themselves(fronts: TwoFronts) -> None:
     with StatementCounter(fronts.database) as counter:
         assert fronts.boots() == 202
     assert counter.totals()[fronts.database.name].executions == BOOT_STATEMENTS
+
+
+@on("fronts", "mariadb", "postgresql")
+def test_a_boot_waits_for_no_change_under_way(fronts: TwoFronts) -> None:
+    """Nor does a change wait for a boot: the charge reads the epochs without a lock."""
+    assert fronts.boots() == 202
+    bumped, booted = threading.Event(), threading.Event()
+
+    def change(tx: ApiTransaction) -> None:
+        bump(tx, Epoch.FLAVORS)
+        bumped.set()
+        assert booted.wait(30)
+
+    with ThreadPoolExecutor(1) as other:
+        changing = other.submit(fronts.database.write, change)
+        assert bumped.wait(30)
+        try:
+            assert fronts.boots() == 202
+        finally:
+            booted.set()
+        changing.result()
