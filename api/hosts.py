@@ -130,6 +130,10 @@ class HostWatch:
         self._views = tuple(views)
         self._asked_at = began
 
+    def is_down(self, agent: SeenService) -> bool:
+        """Whether nothing can be asked of the host: it is called dead, or silent. One that only restarts its agent is not down."""
+        return agent.service.forced_down or agent.age > self._down_time
+
     def judge(self, agent: SeenService) -> str:
         """The status at the time when the cell was asked."""
         if agent.service.forced_down or agent.service.stopping:

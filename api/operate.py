@@ -16,6 +16,7 @@ from api.catch_up import CatchUp
 from api.doorbell import Doorbell
 from api.finding import missing
 from api.hosts import HostWatch
+from api.interruption import Interruption, is_left_to_accept
 from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
@@ -26,6 +27,7 @@ from db.api.claims import Ledger
 from db.api.edits import Decide
 from db.api.operation_accept import NewOperation
 from db.cell import services
+from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction
 from images.store import NOT_CONFIGURED
 from objects import errors
@@ -33,7 +35,7 @@ from objects.flavor import Flavor
 from objects.instance import Server
 from objects.messages_version import REBUILT_DRIVES, span_of
 from objects.network import PortRequest
-from objects.operation import SINCE, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
+from objects.operation import SINCE, WITHOUT_HOST, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets, RequestSpec
@@ -84,7 +86,7 @@ def _is_soon_over(opened: Operation, kind: OperationKind) -> bool:
 
 
 class Operations:
-    """Each is stored with its uuid before the answer; conductors carry it out. A cell is asked for an evacuation,
+    """Each is stored with its uuid before the answer; conductors carry it out. A cell is asked whether the server's host is up,
     and about a server that seems to be building.
     """
 
@@ -109,6 +111,7 @@ class Operations:
         self._doorbell = doorbell
         self._boot_secrets = boot_secrets
         self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
+        self._interruption = Interruption(ledger, doorbell)
 
     @_awaiting
     def accept(
@@ -121,10 +124,11 @@ class Operations:
         decide: Decide | None = None,
         secrets: BootSecrets | None = None,
         port: PortRequest | None = None,
+        body_uuid: str | None = None,
     ) -> Operation:
         """Store the operation, and with it the edit that ``decide`` makes, and the ``secrets`` of its guest, sealed.
 
-        ``port``: the interface that is attached.
+        ``port``: the interface that is attached. ``body_uuid``: the body whose host the caller has judged.
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
@@ -133,8 +137,8 @@ class Operations:
         server = self._server(call, server_id)
         self._catch_up.built(server)
         destination_cell = self._cell_of(args.host)
-        if kind is OperationKind.EVACUATE:
-            self._refuse_unless_dead(server)
+        if kind not in WITHOUT_HOST and server.state == "active":
+            self._refuse_if_down(call, server_id, kind, server.cell_uuid, server.host)
         is_long = kind.moves or kind.makes_image or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
         if kind is OperationKind.SOFT_DELETE:
@@ -152,7 +156,7 @@ class Operations:
             request_id=call.context.request_id,
             deadline=now + patience,
             args=args,
-            body_uuid=server.body_uuid,  # whose host was judged
+            body_uuid=body_uuid or server.body_uuid,  # whose host was judged
             overrides_lock=kind.makes_image or call.may(policies.IGNORE_LOCK),  # an image changes nothing of the server
             flavor=flavor,
             twin_uuid=str(uuid.uuid4()) if kind.moves else None,
@@ -170,6 +174,23 @@ class Operations:
         else:
             self._doorbell.operation(call.context, operation.uuid)
         return operation
+
+    def evacuate(self, call: Call, server_id: str, args: OperationArgs, secrets: BootSecrets | None) -> None:
+        """Boot the server on another host, as its own is dead. An open operation ends first, and that may bring it off its host.
+
+        Raises what ``accept`` does, and errors.Invalid if the host is in use.
+        """
+        server = self._server(call, server_id)
+        self._refuse_unless_dead(server)
+        edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
+        opened = self.opened(server_id)
+        if opened is not None and not is_left_to_accept(opened):
+            source_is_down = self._is_down(self._cell_with(opened.source_host), opened.source_host)
+            ended = self._interruption.end(call, opened, source_is_down=source_is_down, to=args.host)
+            if ended and self._server(call, server_id).body_uuid != server.body_uuid:
+                LOG.info("instance %s: the end of its %s has brought it off host '%s'", server_id, opened.kind, server.host)
+                return
+        self.accept(call, server_id, OperationKind.EVACUATE, args, secrets=secrets, body_uuid=server.body_uuid)
 
     def reset(self, call: Call, server_id: str, kind: OperationKind) -> None:
         """RESET or FAIL. A task that is open is given up first, as at its deadline: the cell is asked, and not the host.
@@ -222,11 +243,10 @@ class Operations:
         if server.cell_uuid is None or server.host is None:
             return ""
         try:
-            cell = self._registry.get(server.cell_uuid).within(self._settings.cell_timeout)
-            agents = cell.read(services.list_seen, AGENT_BINARY, server.host)
+            agent = self._agent_of(server.cell_uuid, server.host)
         except (errors.CellUnavailable, errors.NotFound):
             return ""  # the task fails if its host cannot do it
-        if any(span_of(agent.service.messages).newest < REBUILT_DRIVES for agent in agents):
+        if agent is not None and span_of(agent.service.messages).newest < REBUILT_DRIVES:
             LOG.info("instance %s: the agent of host '%s' is of an older release and makes no new drive", server_id, server.host)
             return "its host runs an older release, which its operator has to upgrade first"
         return ""
@@ -267,6 +287,8 @@ class Operations:
                 raise errors.Invalid(f"unshelve.availability_zone: zone {zone[:80]!r} could not be found")
             self.accept(call, server_id, OperationKind.UNSHELVE, args)
             return
+        if operation is not None:
+            self._refuse_if_down(call, server_id, "unshelve", self._cell_with(operation.source_host), operation.source_host)
         if operation is None or not self._start_again(call, operation):
             self.accept(call, server_id, OperationKind.UNSHELVE)
             return
@@ -281,8 +303,9 @@ class Operations:
         self._doorbell.deleted(call.context, done.deleted)
 
     def revert(self, call: Call, server_id: str) -> None:
-        """The user wants the server as it was. Raises errors.Conflict if it does not wait for that."""
+        """The user wants the server as it was. Raises errors.Conflict if it does not wait for that, or its old host is down."""
         operation = self._waiting(call, server_id, "revertResize")
+        self._refuse_if_down(call, server_id, "revertResize", self._cell_with(operation.source_host), operation.source_host)
         done = self._database.write(operation_steps.revert, [operation.uuid], self._database.now())
         if not done.operations:
             raise _not_waiting(server_id, "revertResize")
@@ -384,13 +407,41 @@ class Operations:
         if server.host is None or server.cell_uuid is None:
             return  # refused for its state, under a lock
         try:
-            cell = self._registry.get(server.cell_uuid)
-            found = cell.within(self._settings.cell_timeout).read(services.list_seen, AGENT_BINARY, server.host)
+            agent = self._agent_of(server.cell_uuid, server.host)
         except (errors.CellUnavailable, errors.NotFound) as error:
             raise errors.Conflict(f"Cannot 'evacuate' instance {server.uuid}: its cell does not answer: {error}") from error
-        if found and self._watch.judge(found[0]) in ("UP", "MAINTENANCE"):
+        if agent is not None and self._watch.judge(agent) in ("UP", "MAINTENANCE"):
             advice = "evacuate from a host that is down, or that 'host set --down' has called down"
             raise errors.Invalid(f"Compute service of {server.host} is still in use: {advice}")
+
+    def _refuse_if_down(self, call: Call, server_id: str, what: str, cell_uuid: str | None, host: str | None) -> None:
+        """Raises errors.Conflict if the host, which would have to do this, is down."""
+        if self._is_down(cell_uuid, host):
+            name = f"host {host}" if call.may(policies.ATTRIBUTES) else "its host"
+            advice = "wait until it is back, or have an administrator evacuate the server"
+            raise errors.Conflict(f"Cannot '{what}' instance {server_id}: {name} is down: {advice}")
+
+    def _is_down(self, cell_uuid: str | None, host: str | None) -> bool:
+        """Whether the host is known to be down. Nothing is known while its cell is silent: what is accepted waits for the cell."""
+        if cell_uuid is None or host is None:
+            return False
+        try:
+            agent = self._agent_of(cell_uuid, host)
+        except (errors.CellUnavailable, errors.NotFound):
+            return False
+        return agent is not None and self._watch.is_down(agent)
+
+    def _agent_of(self, cell_uuid: str, host: str) -> SeenService | None:
+        """The agent of the host as its cell knows it now. Raises errors.CellUnavailable and errors.NotFound."""
+        cell = self._registry.get(cell_uuid).within(self._settings.cell_timeout)
+        return next(iter(cell.read(services.list_seen, AGENT_BINARY, host)), None)
+
+    def _cell_with(self, host: str | None) -> str | None:
+        """The cell of a host; None if it is in none."""
+        try:
+            return None if host is None else self._registry.of_host(host).uuid
+        except (errors.HostNotMapped, errors.NotFound):
+            return None
 
 
 def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now: float, unique_names: NameScope) -> Operation:

@@ -215,7 +215,7 @@ class OperationActions:
         args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value), stopped=stopped)
         told = not call.has(Since.EVACUATED_PASSWORD_UNTOLD)
         secrets = self._boot_secrets.password(value.get("adminPass"), "evacuate", made=told)
-        self._operations.accept(call, server_id, Kind.EVACUATE, args, secrets=secrets)
+        self._operations.evacuate(call, server_id, args, secrets)
         password = self._boot_secrets.answered(secrets) if told else None
         if password is not None:
             answer(resp, {"adminPass": password})

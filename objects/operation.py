@@ -288,20 +288,34 @@ AFTER_FAILURE = frozenset(
     {
         OperationKind.RESET,
         OperationKind.FAIL,
-        OperationKind.START,
         OperationKind.STOP,
         OperationKind.REBUILD,
         OperationKind.RESCUE,
+        OperationKind.EVACUATE,
+        OperationKind.CRASH_DUMP,
         OperationKind.SOFT_DELETE,
     }
 )
-"""Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at."""
+"""Operations that are accepted after a task has failed, whatever the power: nobody knows what the guest is at.
+
+No others are, except a hard reboot.
+"""
+
+WITHOUT_HOST = frozenset(
+    {
+        OperationKind.RESET,
+        OperationKind.FAIL,
+        OperationKind.EVACUATE,
+        OperationKind.RESPAWN,
+        OperationKind.UNSHELVE,
+        OperationKind.SOFT_DELETE,
+    }
+)
+"""Operations that go on, or end, without the agent of the server's host."""
 
 
 def allows(kind: OperationKind, power: Power, *, hard: bool = False, failed: bool = False) -> bool:
     """Whether the operation is accepted for a server with this power. ``failed``: its latest task has failed."""
-    if failed and kind in AFTER_FAILURE:
-        return True
     if kind is OperationKind.REBOOT and hard:
         return power not in (Power.HELD, Power.RESCUED)
-    return power in ALLOWED[kind]
+    return kind in AFTER_FAILURE if failed else power in ALLOWED[kind]

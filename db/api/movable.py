@@ -15,6 +15,7 @@ from db.sql.connection import ApiTransaction
 from objects.base import Object
 from objects.operation import Operation, OperationKind, allows
 from objects.spec import RequestSpec
+from objects.task import TaskState
 
 _OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
 
@@ -71,6 +72,8 @@ def _kept(claim: ClaimedBody, body: Body, spec: RequestSpec, opened: Operation |
         return "its all-or-nothing request is not complete"
     if spec.force_hosts or spec.force_nodes:
         return "an administrator named its host"
+    if server.task_state is TaskState.FAILED:
+        return "its last task failed"
     if not allows(OperationKind.MIGRATE, server.power):
         return f"power is {server.power}"
     return ""

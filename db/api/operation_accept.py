@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from objects.instance import Server
 from objects.move import Move, MoveKind
 from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
-from objects.phase import vm_state_of
+from objects.phase import task_of, vm_state_of
 from objects.quota import ImageLimits, QuotaLimits, QuotaUsage, shares
 from objects.spec import Image, RequestSpec
 from objects.task import Power, TaskState
@@ -82,7 +82,7 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
     bodies = {uuid: body for uuid, (_, body) in servers.items()}
     found = operations.open_for(tx, bodies)
     _refuse_unless_ready(tx, asked, bodies, found)
-    _end_interrupted(tx, asked, found, now)
+    _end_interrupted(tx, found.values(), now)
     accepted = [_operation(each, *servers[each.server_uuid], found.get(each.server_uuid), now) for each in asked]
     moves = [pair for pair in zip(asked, accepted, strict=True) if pair[0].kind.moves]
     if moves:
@@ -211,7 +211,7 @@ _OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batc
 def _refuse_unless_ready(
     tx: ApiTransaction, asked: Sequence[NewOperation], bodies: Mapping[str, Body], found: Mapping[str, Operation]
 ) -> None:
-    """Raise errors.Conflict unless each server can take its operation now, apart from another open one."""
+    """Raise errors.Conflict unless each server can take its operation now. ``found``: open operations by server."""
     for each in asked:
         _refuse_unless_allowed(each, bodies[each.server_uuid], found.get(each.server_uuid))
     batches = sorted({body.server.batch_id for body in bodies.values()})
@@ -223,38 +223,41 @@ def _refuse_unless_ready(
 
 
 def _refuse_unless_allowed(asked: NewOperation, body: Body, opened: Operation | None) -> None:
-    server, what = msgspec.structs.replace(body.server, operation=opened), asked.kind.value
+    server = msgspec.structs.replace(body.server, operation=opened)
+    text = f"Cannot '{asked.kind.value}' instance {server.uuid}"
     if asked.body_uuid not in (None, body.uuid):
-        raise errors.Conflict(f"Cannot '{what}' instance {server.uuid}: it has just been moved to host {server.host}")
+        raise errors.Conflict(f"{text}: it has just been moved to host {server.host}")
     edits.check_lock(server.uuid, server.locked_by, ignored=asked.overrides_lock)
+    if opened is not None:
+        _refuse_unless_interrupts(asked, server, opened)
     has_body = server.is_shelved if asked.kind is OperationKind.UNSHELVE else server.state == "active"
-    if not has_body or server.cell_uuid == CELL0_UUID:
-        raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} while it is in vm_state {vm_state_of(server)}")
     failed = server.task_state is TaskState.FAILED
-    if not allows(asked.kind, wanted_power(body, opened), hard=asked.args.hard, failed=failed):
-        raise errors.Conflict(f"Cannot '{what}' instance {server.uuid} while it is in vm_state {vm_state_of(server)}")
+    takes = has_body and server.cell_uuid != CELL0_UUID
+    if not takes or not allows(asked.kind, wanted_power(body, opened), hard=asked.args.hard, failed=failed):
+        raise errors.Conflict(f"{text} while it is in {_situation(server)}")
 
 
-def _end_interrupted(tx: ApiTransaction, asked: Sequence[NewOperation], found: Mapping[str, Operation], now: float) -> None:
-    """Refuse second operations. Only an evacuation ends an open task, as the host that should carry it out is called dead.
+def _situation(server: Server) -> str:
+    """What keeps a server from an operation, as the Compute API names it."""
+    state, task = vm_state_of(server), task_of(server)
+    return f"vm_state {state}" if task is None or state == "building" else f"task_state {task}"
 
-    A task may still be carried out late: if the evacuation is given up, the power is written again. ``found``: open operations by
-    server.
+
+def _refuse_unless_interrupts(asked: NewOperation, server: Server, opened: Operation) -> None:
+    """Only an evacuation ends an open operation: one that its host would have to carry out."""
+    if opened.unreadable:
+        raise errors.Conflict(f"Operation {opened.uuid} of instance {server.uuid} cannot be read: {opened.unreadable}")
+    if asked.kind is not OperationKind.EVACUATE or not opened.waits_for_host:
+        why = f"while its {opened.kind.value} is in state {opened.state}: operation {opened.uuid}"
+        raise errors.Conflict(f"Cannot '{asked.kind.value}' instance {server.uuid} while it is in {_situation(server)}, {why}")
+
+
+def _end_interrupted(tx: ApiTransaction, interrupted: Collection[Operation], now: float) -> None:
+    """End the open tasks of servers that are evacuated: the hosts that should carry them out are called dead.
+
+    A task may still be carried out late: if the evacuation is given up, the power is written again.
     """
-    for each in asked:
-        if each.server_uuid in found:
-            _refuse_unless_interrupts(each, found[each.server_uuid])
-    operations.end(tx, list(found.values()), Outcome.GIVEN_UP, now, "The server's host was called dead.")
-
-
-def _refuse_unless_interrupts(asked: NewOperation, earlier: Operation) -> None:
-    if earlier.unreadable:
-        raise errors.Conflict(f"Operation {earlier.uuid} of instance {asked.server_uuid} cannot be read: {earlier.unreadable}")
-    if asked.kind is not OperationKind.EVACUATE or not earlier.waits_for_host:
-        text = (
-            f"Cannot '{asked.kind.value}' instance {asked.server_uuid} while its {earlier.kind.value} is in state {earlier.state}"
-        )
-        raise errors.Conflict(f"{text}: operation {earlier.uuid}")
+    operations.end(tx, list(interrupted), Outcome.GIVEN_UP, now, "The server's host was called dead.")
 
 
 # -- the twin ------------------------------------------------------------------------------------------------------------------
