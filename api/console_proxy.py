@@ -34,6 +34,7 @@ from objects.console import ConsoleToken, access_path, digest_of
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
 from service.sockets import prepare, shut_down
+from service.threads import complain
 
 LOG = logging.getLogger(__name__)
 
@@ -103,9 +104,12 @@ class ConsoleProxyService:
         self._listener.close()
 
     def _run(self, context: ssl.SSLContext | None) -> None:
-        """The library ends its server when it cannot accept a connection, as when there are too many open files."""
+        """The library ends its server when it cannot accept a connection: too many open files, or no room for a thread."""
         while not self._stopped.is_set():
-            self._servers[-1].serve_forever()
+            try:
+                self._servers[-1].serve_forever()
+            except (RuntimeError, MemoryError) as error:  # it starts a thread for each connection
+                complain(error)
             if not self._stopped.wait(ACCEPT_PAUSE_S):
                 self._complaints("accept", logging.WARNING, "A connection to a console could not be accepted")
                 with contextlib.suppress(OSError):

@@ -6,9 +6,7 @@ pins the minor version, and ``tests/functional/api/test_http_door.py`` tests the
 
 from __future__ import annotations
 
-import errno
 import ipaddress
-import logging
 import re
 import socket
 import time
@@ -18,14 +16,11 @@ from typing import Any
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
-from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
 from objects import errors
 from objects.base import Object
-from service.rate_limited_log import RateLimitedLog
-
-LOG = logging.getLogger(__name__)
+from service.accepting import PausingServer
 
 BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
@@ -33,8 +28,6 @@ MAX_HEADER_BYTES = 65536
 """A token of an identity service may take a large part of it."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Bytes that are read at most, before ``max_body_size`` refuses the request with the API's own message."""
-ACCEPT_PAUSE_S = 0.2
-"""Seconds before connections are accepted again after an error."""
 CHECK_INTERVAL_S = 1
 """Seconds between two checks of the connections' deadlines."""
 FULL_GRACE_S = 5.0
@@ -157,7 +150,7 @@ class Channel(HTTPChannel):
         return self._headers_since is not None and now - self._headers_since > limits.header_timeout
 
 
-class HttpServer(TcpWSGIServer):
+class HttpServer(PausingServer):
     """Accepts connections. At the limit it closes the connection that has waited longest without a complete request."""
 
     channel_class = Channel
@@ -170,8 +163,6 @@ class HttpServer(TcpWSGIServer):
         self._trusted = networks(limits.trusted_proxies)
         self._full_since: float | None = None
         self._idle_at = time.monotonic()
-        self._accepts_at = float("-inf")
-        self._complaints = RateLimitedLog(LOG)
         adjustments = Adjustments(
             sockets=[listener],
             threads=limits.threads,
@@ -189,22 +180,6 @@ class HttpServer(TcpWSGIServer):
         super().__init__(
             application, sockets, True, listener, dispatcher=dispatcher, adj=adjustments, bind_socket=False, sockinfo=place
         )
-
-    def accept(self) -> Any:
-        """The next connection; None if there is none. Without descriptors or memory for one, clients wait for a while."""
-        try:
-            return super().accept()
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                raise
-            self._accepts_at = time.monotonic() + ACCEPT_PAUSE_S
-            text = "A connection could not be accepted: %s. Raise the limit of open files (LimitNOFILE)."
-            self._complaints("accept", logging.WARNING, text, error.strerror)
-            return None
-
-    def readable(self) -> bool:
-        """Whether the HTTP loop looks for new connections."""
-        return bool(super().readable()) and time.monotonic() >= self._accepts_at
 
     def handle_accept(self) -> None:
         super().handle_accept()

@@ -15,7 +15,7 @@ from db.cell import services
 from db.cell.services import SeenService
 from objects.base import Object
 from objects.process import AGENT_BINARY
-from service.daemon_thread import start_daemon
+from service.threads import start_daemon
 
 CACHE_LIFETIME_S = 5.0
 """Seconds that the cells' answers are cached."""
@@ -99,7 +99,7 @@ class HostWatch:
         if age < CACHE_LIFETIME_S and not is_outdated:
             return
         if age < CACHE_MAX_AGE_S and not is_outdated:
-            if self._asking.acquire(blocking=False) and not start_daemon("hosts", self._ask_and_release):
+            if self._asking.acquire(blocking=False) and start_daemon("hosts", self._ask_and_release) is None:
                 self._asking.release()
             return
         with self._asking:

@@ -96,8 +96,8 @@ class Bench:
         self.polls: set[tuple[str, str]] = set()
         self._idle_cpu = 0.0
 
-    def known_hosts(self) -> int:
-        """Hosts that the scheduler knows and may choose, as its metrics tell."""
+    def schedulable(self) -> int:
+        """Hosts that the scheduler may choose, as its metrics tell."""
         with urllib.request.urlopen(f"http://{ports.HOST}:{self._port}/metrics") as answer:
             text = answer.read().decode()
         return sum(int(float(n)) for n in re.findall(r'superconductor_cell_hosts\{[^}]*eligible="yes"\} (\S+)', text))
@@ -165,8 +165,8 @@ def region(size: Size) -> Iterator[Bench]:
         try:
             serve(made)
             bench = Bench(made, meter)
-            assert wait_until(lambda: bench.known_hosts() >= size.hosts, GIVE_UP_AFTER_S, pause=0.5), (
-                f"{bench.known_hosts()} hosts are up"
+            assert wait_until(lambda: bench.schedulable() >= size.hosts, GIVE_UP_AFTER_S, pause=0.5), (
+                f"{bench.schedulable()} hosts are up"
             )
             bench.fill(size.instances * BUILDERS)
             yield bench

@@ -96,8 +96,8 @@ def region(size: Size) -> Iterator[Bench]:
 
         bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
         try:
-            assert wait_until(lambda: bench.region.known_hosts() >= size.hosts, GIVE_UP_AFTER_S), (
-                f"{bench.region.known_hosts()} hosts are up"
+            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, GIVE_UP_AFTER_S), (
+                f"{bench.region.schedulable()} hosts are up"
             )
             bench.post("fill", size.instances * BUILDERS)
             bench.wait("fill", size.instances * BUILDERS)

@@ -18,6 +18,7 @@ from objects.cell import CELL0_UUID, CellMapping
 from objects.mask import mask_url
 from rpc.transport import Bus
 from service import metrics
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -213,14 +214,5 @@ class CellRegistry:
 
 def _closing(cells: Iterable[Cell]) -> list[threading.Thread]:
     """Close cells in threads of their own: a dead broker takes its time, and whoever came by should not have to wait for it."""
-    threads = [threading.Thread(target=cell.close, name=f"close {cell.name}", daemon=True) for cell in cells]
-    return [thread for thread in threads if _is_started(thread)]
-
-
-def _is_started(thread: threading.Thread) -> bool:
-    try:
-        thread.start()
-    except RuntimeError:  # the system starts no more threads now
-        thread.run()
-        return False
-    return True
+    threads = [start_daemon(f"close {cell.name}", cell.close) for cell in cells]
+    return [thread for thread in threads if thread is not None]

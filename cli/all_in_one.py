@@ -310,9 +310,13 @@ class AllInOne:
         """Where the API answers, once it serves."""
         return f"http://{_in_url(self._api_host)}:{self._api.port}/v2.1"
 
-    def known_hosts(self) -> int:
-        """Hosts that the scheduler knows. Some may be disabled, or called dead."""
-        return self.scheduler.known_hosts()
+    def schedulable(self) -> int:
+        """Hosts that the scheduler could place something on."""
+        return self.scheduler.schedulable()
+
+    def known(self) -> int:
+        """Hosts that the scheduler knows, also those that are called down."""
+        return self.scheduler.known()
 
     def start(self) -> None:
         """Start every role but the API, the ones that others call first."""

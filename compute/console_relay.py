@@ -23,9 +23,9 @@ from compute.opts import ComputeSettings
 from objects import errors
 from objects.base import Object
 from objects.console import ConsoleKind, ConsoleListener, digest_of
-from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
 from service.sockets import prepare, shut_down
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -171,21 +171,20 @@ class ConsoleRelay:
                     full = self._stopped or len(self._sessions) >= CONNECTION_LIMIT
                     if not full:
                         self._sessions.add(session)
-                if full or not start_daemon("console", self._serve, session):
-                    self._drop(session)
+                if full or start_daemon("console", self._serve, session) is None:
+                    connection.close()
+                    with self._lock:
+                        self._sessions.discard(session)
 
     def _serve(self, session: _Session) -> None:
         try:
-            self._answer(session)
+            with session.connection:
+                self._answer(session)
         except OSError as error:
             LOG.debug("A connection to a console has ended: %s", error)
         finally:
-            self._drop(session)
-
-    def _drop(self, session: _Session) -> None:
-        session.connection.close()
-        with self._lock:
-            self._sessions.discard(session)
+            with self._lock:
+                self._sessions.discard(session)
 
     def _answer(self, session: _Session) -> None:
         connection = session.connection

@@ -6,8 +6,6 @@ import os
 import socket
 import uuid
 
-import numpy as np
-
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase
@@ -68,10 +66,15 @@ class SchedulerService:
         """Use ``settings`` from the next transaction on. Raises Misconfigured, and then changes nothing."""
         self.manager.reload(settings, load_driver(settings))
 
-    def known_hosts(self) -> int:
-        """The number of nodes that are mapped and known to the ledger, whatever their state."""
+    def schedulable(self) -> int:
+        """The number of eligible nodes: mapped, known to the ledger, not forced down, and reported by one cell only."""
         with self._table.lock:
-            return int(np.count_nonzero(self._table.known(slice(0, self._table.size))))
+            return int(self._table.eligible[: self._table.size].sum())
+
+    def known(self) -> int:
+        """The number of nodes that are mapped and have reported, whatever is said of their hosts."""
+        with self._table.lock:
+            return int(self._table.known(slice(0, self._table.size)).sum())
 
     def stop(self) -> None:
         """Take no new calls, and answer those under way. May also be called if ``start`` failed."""

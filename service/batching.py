@@ -172,7 +172,10 @@ class RoundBatcher(Generic[T]):
         """Start a thread for the next round if one is needed and allowed. The caller holds the lock."""
         if self._waiting and not self._ready and self._rounds < self._workers:
             self._ready += 1
-            self._pool.post(self._run)
+            try:
+                self._pool.post(self._run)
+            except (RuntimeError, MemoryError):  # the pool has logged it; the next items try again, or the sweeps find the rows
+                self._ready -= 1
 
     def _run(self) -> None:
         """Run rounds, one after the other, as long as items wait."""

@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 
 from objects.mask import mask_url
 from service import health, metrics
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def on_signal(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None
 
     def handle(number: int, frame: object) -> None:
         # In a thread: the interrupted one may hold a lock that the report needs.
-        threading.Thread(target=write, args=(name, conf, folder), name="guru", daemon=True).start()
+        start_daemon("guru", write, name, conf, folder)
 
     signal.signal(signal.SIGUSR2, handle)
 

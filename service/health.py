@@ -14,7 +14,7 @@ from typing import Protocol
 
 from objects.base import Object
 from objects.mask import mask_url
-from service.daemon_thread import start_daemon
+from service.threads import start_daemon
 
 STUCK_AFTER_S = 300.0
 """Default number of seconds after which unfinished work counts as stuck: longer than any work with a bounded duration takes."""
@@ -96,9 +96,6 @@ class Board:
         return ProcessHealth(findings=tuple(sorted(findings, key=lambda finding: (not finding.trouble, finding.check))))
 
 
-NO_THREAD = "it cannot be asked: the process cannot start a thread"
-
-
 class _Question:
     """Asks one part, in one thread at a time: a part that never answers holds one thread, however often it is asked."""
 
@@ -116,8 +113,10 @@ class _Question:
             if self._asked_at is not None or now < self._fresh_until:
                 return
             self._asked_at = now
-        if not start_daemon(f"health {self._name}", self._ask, part):
-            self._tell(NO_THREAD)
+        if start_daemon(f"health {self._name}", self._ask, part) is None:
+            with self._changed:
+                self._asked_at = None  # its previous answer holds, and the next look asks again
+                self._changed.notify_all()
 
     def answer(self, end: float) -> HealthFinding:
         with self._changed:
@@ -135,9 +134,6 @@ class _Question:
             trouble = part.trouble()
         except Exception as error:  # noqa: BLE001 - the error is the answer
             trouble = str(error) or type(error).__name__
-        self._tell(trouble)
-
-    def _tell(self, trouble: str) -> None:
         with self._changed:
             self._trouble = mask_url(" ".join(trouble.split()))
             self._asked_at = None

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-import waitress.server
 from oslo_config import cfg
 from prometheus_client.exposition import choose_encoder
 from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.task import ThreadedTaskDispatcher
 
 from objects.base import Object
 from service import health, metrics
+from service.accepting import PausingServer
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -118,14 +120,21 @@ class Monitor:
             listener.close()
             raise
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns about every request that waits for a thread
-        return waitress.server.create_server(
+        adjustments = Adjustments(
+            sockets=[listener], threads=HTTP_THREADS, connection_limit=CONNECTION_LIMIT, ident=None, asyncore_use_poll=True
+        )
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(HTTP_THREADS)
+        place = (listener.family, listener.type, listener.proto, listener.getsockname())
+        return PausingServer(
             self.answer,
-            map=self._sockets,
-            sockets=[listener],
-            threads=HTTP_THREADS,
-            connection_limit=CONNECTION_LIMIT,
-            ident=None,
-            asyncore_use_poll=True,
+            self._sockets,
+            True,
+            listener,
+            dispatcher=dispatcher,
+            adj=adjustments,
+            bind_socket=False,
+            sockinfo=place,
         )
 
     def _serve(self, server: Any) -> None:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Sample(Generic[T]):
         """The answer, refreshed if it is old. The old answer if refreshing takes long; None if that one is stale."""
         with self._changed:
             if time.monotonic() >= self._due and not self._asking:
-                self._asking = start_daemon(f"sample {self._name}", self._look)
+                self._asking = start_daemon(f"sample {self._name}", self._look) is not None
             self._changed.wait_for(lambda: not self._asking, self._patience)
             return self._answer if time.monotonic() < self._stale else None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from service.daemon_thread import start_daemon
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -144,7 +144,11 @@ class WorkerPool:
                 self._waiting += 1
                 self._weight += weight
                 self._calls.put(call)
-                self._staff()
+                try:
+                    self._staff()
+                except (RuntimeError, MemoryError):
+                    self._withdraw(call)
+                    raise
         return call
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
@@ -157,11 +161,7 @@ class WorkerPool:
         """
         with self._changed:
             if not call.begun:
-                if not call.given_up and not self._dropping:
-                    self._waiting -= 1
-                    self._weight -= call.weight
-                    self._tell()
-                call.given_up = True
+                self._withdraw(call)
                 return False
             if not call.abandoned and not call.wait(0):
                 call.abandoned = True
@@ -203,16 +203,29 @@ class WorkerPool:
 
     # -- threads -------------------------------------------------------------------------------------------------------------
 
+    def _withdraw(self, call: PoolCall[Any]) -> None:
+        """The call, which has not begun, never begins. The caller holds the lock."""
+        if not call.given_up and not self._dropping:
+            self._waiting -= 1
+            self._weight -= call.weight
+            self._tell()
+        call.given_up = True
+
     @property
     def _useful(self) -> int:
         return self._threads - min(self._lost, self._spare)
 
     def _staff(self) -> None:
-        """Start a thread if queued calls need one. If none can be started, they wait for one of those there are, or for the next
-        call. The caller holds the lock.
+        """Start a thread if queued calls need one. The caller holds the lock.
+
+        If the system has no room for it, a thread that is there takes the calls. Raises RuntimeError if none is.
         """
-        needed = self._waiting > self._idle and self._useful < self._size
-        if needed and start_daemon(f"{self._name}-{self._threads + 1}", self._work):
+        if self._waiting > self._idle and self._useful < self._size:
+            thread = start_daemon(f"{self._name}-{self._threads + 1}", self._work)
+            if thread is None:
+                if not self._threads:
+                    raise RuntimeError(f"{self._name}: no thread can be started")
+                return
             self._threads += 1
             self._idle += 1
 

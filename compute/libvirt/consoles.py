@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import socket
-import threading
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,6 +18,7 @@ from compute.libvirt.connection import LibvirtConnection
 from compute.libvirt.domains import Domains
 from objects import errors
 from objects.console import ConsoleKind
+from service.threads import start_daemon
 
 libvirt = binding.load()
 
@@ -48,7 +48,9 @@ class GuestConsoles:
         except OSError as error:
             raise errors.Conflict(f"The serial port of instance {uuid} cannot be opened: {error.strerror}.") from error
         ours, theirs = socket.socketpair()
-        threading.Thread(target=_pass_on, args=(terminal, theirs), name=f"serial-{uuid}", daemon=True).start()
+        if start_daemon(f"serial-{uuid}", _pass_on, terminal, theirs) is None:
+            os.close(terminal)
+            raise errors.Conflict(f"The serial port of instance {uuid} cannot be opened: its host has no room for a thread.")
         return ours
 
     def _screen(self, domain: Any) -> socket.socket:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
 from service.retry import pause_after
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class LateAnswers:
         self._missing: dict[str, _Missing] = {}
         self._size = 0
         self._stopped = False
-        self._runs = False
+        self._thread: threading.Thread | None = None
 
     def add(self, reply_q: str, body: bytes) -> None:
         now = time.monotonic()
@@ -66,8 +66,8 @@ class LateAnswers:
             self._size += len(body)
             while len(self._missing) > QUEUES_LIMIT or self._size > KEPT_BYTES_LIMIT:
                 self._forget(next(iter(self._missing)))
-            if not self._runs:
-                self._runs = start_daemon("rabbit-late-answers", self._run)
+            if self._thread is None:
+                self._thread = start_daemon("rabbit-late-answers", self._run)
             self._changed.notify()
 
     def stop(self) -> None:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from objects.text import one_line
 from rpc.drivers.frames import Delivery
 from service import metrics
-from service.daemon_thread import start_daemon
 from service.rate_limited_log import RateLimitedLog
+from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class RefusedMessages:
         self._complaints = RateLimitedLog(LOG)
         self._waiting: queue.Queue[RefusedMessage | None] = queue.Queue(WAITING_LIMIT)
         self._starting = threading.Lock()
-        self._runs = False
+        self._thread: threading.Thread | None = None
 
     def __call__(self, arrival: Delivery, queue_name: str, kind: str, why: str) -> None:
         """Never raises. ``kind``: one of few words, which tells what is the same."""
@@ -79,8 +79,8 @@ class RefusedMessages:
         except queue.Full:
             return
         with self._starting:
-            if not self._runs:
-                self._runs = start_daemon("rabbit-refused", self._run)
+            if self._thread is None:
+                self._thread = start_daemon("rabbit-refused", self._run)
 
     def stop(self) -> None:
         try:

@@ -633,18 +633,18 @@ class HostTable(TentativeClaims):
     def aggregates(self) -> Aggregates:
         return self._topology.layout.aggregates
 
-    def known(self, rows: int | slice | Ints) -> Mask:
-        """Whether these rows are mapped to the cell that reports them, and known to the ledger."""
+    def known(self, rows: int | Ints | slice) -> Mask:
+        """Which of these are mapped to the cell that they report to, known to the ledger, and up to date."""
         home = self.home[rows]
-        known: Mask = (home >= 0) & (home == self.cell[rows]) & (self.inventory[rows] > 0)
+        known: Mask = (home >= 0) & (home == self.cell[rows]) & (self.inventory[rows] > 0) & ~self.behind[rows]
         return known
 
     def _judge(self, rows: int | Ints) -> None:
         home = self.home[rows]
         self.cell_open[rows] = self._topology.takes_builds[home]  # -1, of a host without a home, selects the last element
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
-        self.behind[rows] = behind = self.service_event[rows] > self._topology.feed_read[home]
-        self.eligible[rows] = self.known(rows) & ~behind & ~self.forced_down[rows] & ~self.ambiguous[rows]
+        self.behind[rows] = self.service_event[rows] > self._topology.feed_read[home]
+        self.eligible[rows] = self.known(rows) & ~self.forced_down[rows] & ~self.ambiguous[rows]
         self._note_up(np.atleast_1d(np.asarray(rows, np.int64)))
         self.touch(rows)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import socket
 import threading
@@ -21,7 +20,6 @@ from api.door import ConnectionLimits, HttpServer, networks
 from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors
-from service.periodic import wait_until
 from tests.support.api import Front
 
 QUICK = ConnectionLimits(threads=2, header_timeout=0.5, body_timeout=0.5, answer_timeout=0.5)
@@ -285,22 +283,6 @@ def test_a_thousand_slow_connections_keep_nobody_out(service: ApiService) -> Non
                 assert service.trouble() == ""
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_lack_of_descriptors_is_told_once(service: ApiService, caplog: pytest.LogCaptureFixture) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as client, open(os.devnull) as last:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 1, hard))
-        try:
-            client.settimeout(PATIENCE)
-            client.connect(("127.0.0.1", service.port))
-            assert wait_until(lambda: "could not be accepted" in caplog.text, PATIENCE)
-            time.sleep(1.0)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert caplog.text.count("could not be accepted") == 1
-        client.sendall(GET)
-        assert client.recv(64).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(

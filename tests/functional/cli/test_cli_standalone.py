@@ -60,19 +60,6 @@ def test_hosts_are_chosen_as_the_file_says(tmp_path: Path) -> None:
         assert wait_until(lambda: statuses() == ["ACTIVE", "ACTIVE", "ERROR"], 60.0)
 
 
-@pytest.mark.parametrize("change", [{"forced_down": True}, {"status": "disabled"}])
-def test_standalone_starts_again_whatever_its_hosts_states(tmp_path: Path, change: dict[str, Any]) -> None:
-    newest = {"OpenStack-API-Version": "compute 2.90"}
-    with requests.Session() as http:
-        http.trust_env = False
-        with standalone(tmp_path / "state", file_of(tmp_path, "")) as endpoint:
-            services = http.get(f"{endpoint}/os-services?binary=nova-compute", headers=newest).json()["services"]
-            path = f"{endpoint}/os-services/{services[0]['id']}"
-            assert http.put(path, headers=newest, json=change).status_code == 200
-        with standalone(tmp_path / "state", file_of(tmp_path, "")) as endpoint:
-            assert http.get(f"{endpoint}/flavors").status_code == 200
-
-
 def test_commands_find_the_one_that_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
