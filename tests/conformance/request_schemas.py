@@ -37,6 +37,7 @@ WANTED: tuple[tuple[str, str], ...] = (
     (r"unshelve\.(host|availability_zone) \((minLength|pattern)\)", "no host or zone has such a name"),
     (r"(public_key|user_id) \(minLength\)", "Nova refuses an empty one too, after its schema"),
     (r"adminPass \(minLength\)", "a guest without a password is open to everybody"),
+    (r"(tags?(\.\[\])?|keypair\.name|flavor\.id) \(pattern\)", "a path cannot hold '.', '..' or a backslash"),
     (r"(contents|user_data) \(format\)", "Nova skips what is not base64, so the guest would get other bytes"),
     (r"personality\.\[\](\.path)? \((required|minLength)\)", "a file needs a path and contents"),
     (r"trusted_image_certificates \(type\)", "signatures of images are not checked, so certificates are refused"),
