@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from db.api import images
+from db.api.images import KnownImage
 from db.sql.engine import ApiDatabase
 from images.store import FolderStore
 from objects import errors
@@ -15,12 +16,12 @@ from objects.spec import Image
 
 GIB = 1 << 30
 
-HASH_CACHE_S, NO_HASH_CACHE_S = 10.0, 1.0
-"""Seconds for which a hash is not looked up again, and those for which an image counts as one without.
+KNOWN_CACHE_S, UNKNOWN_CACHE_S = 10.0, 1.0
+"""Seconds for which an image is not looked up again in the API database, and those for which it counts as unknown there.
 
 The content of an image never changes. An operator may delete one and add another of its id: hosts refuse that one until then.
 """
-HASHES_CACHED = 1000
+IMAGES_CACHED = 1000
 
 
 class ImageNeeds:
@@ -30,14 +31,18 @@ class ImageNeeds:
         """``store``: None if none is configured."""
         self._store = store
         self._database = database
-        self._hashes: dict[str, tuple[str, float]] = {}  # by image: its hash, and until when that is used
+        self._known: dict[str, tuple[KnownImage | None, float]] = {}  # by image, and until when that is used
 
     def check(self, image: Image, flavor: Flavor, project_id: str, field: str = "server.imageRef") -> Image:
         """The same image, with the hash that its content must have. ``field``: what names it in the request.
 
         Raises errors.Invalid if it is another project's, or if the flavor is too small for it. A root disk of 0 GiB takes any.
         """
-        image = msgspec.structs.replace(image, hash_value=self.hash_of(image.id))
+        known = self._find(image.id)
+        if known is not None:
+            image = msgspec.structs.replace(image, hash_value=known.hash_value)
+            if known.project_id not in ("", project_id):  # whatever its record says now
+                raise errors.Invalid(f"{field}: image {image.id} could not be found")
         if self._store is None:
             return image
         try:
@@ -55,11 +60,15 @@ class ImageNeeds:
 
     def hash_of(self, image_id: str) -> str:
         """The hash that the content of this image must have; empty: the API database does not know it."""
+        known = self._find(image_id)
+        return known.hash_value if known is not None else ""
+
+    def _find(self, image_id: str) -> KnownImage | None:
         now = time.monotonic()
-        hash_value, until = self._hashes.get(image_id, ("", 0.0))
+        known, until = self._known.get(image_id, (None, 0.0))
         if now >= until:
-            if len(self._hashes) >= HASHES_CACHED:
-                self._hashes.clear()
-            hash_value = self._database.read(images.hash_of, image_id)
-            self._hashes[image_id] = hash_value, now + (HASH_CACHE_S if hash_value else NO_HASH_CACHE_S)
-        return hash_value
+            if len(self._known) >= IMAGES_CACHED:
+                self._known.clear()
+            known = self._database.read(images.get, image_id)
+            self._known[image_id] = known, now + (UNKNOWN_CACHE_S if known is None else KNOWN_CACHE_S)
+        return known

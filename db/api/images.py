@@ -14,13 +14,22 @@ from db.api.tables import images
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
+from objects.base import Object
 from objects.task import StoredContent
 
 _I = images.c
 
 ACTIVE = "active"
 
-_HASH = sa.select(_I.hash_value).where(_I.image_id == sa.bindparam("image"))
+
+class KnownImage(Object, frozen=True, kw_only=True):
+    """``project_id``: whose it is; empty: the operator's. ``hash_value``: the SHA-512 of its content in hexadecimal digits."""
+
+    project_id: str
+    hash_value: str
+
+
+_GET = sa.select(_I.project_id, _I.hash_value).where(_I.image_id == sa.bindparam("image"))
 _FORGET = KeyedDelete(_I.image_id, returning=[_I.image_id])
 
 
@@ -40,10 +49,12 @@ def add(tx: ApiTransaction, image_id: str, project_id: str, name: str, content: 
     dialect.insert_new(tx, images, [row])
 
 
-def hash_of(tx: ApiTransaction, image_id: str) -> str:
-    """The SHA-512 of its content in hexadecimal digits; empty: it is not known."""
-    found = tx.execute(_HASH, {"image": image_id}).scalar()
-    return found if isinstance(found, str) else ""  # SQLite allows anything in a column
+def get(tx: ApiTransaction, image_id: str) -> KnownImage | None:
+    """What is noted of an image; None: nothing, or what cannot be read."""
+    row = tx.execute(_GET, {"image": image_id}).one_or_none()
+    if row is None or not isinstance(row.project_id, str) or not isinstance(row.hash_value, str):  # SQLite takes any value
+        return None
+    return KnownImage(project_id=row.project_id, hash_value=row.hash_value)
 
 
 def known(tx: ApiTransaction) -> set[str]:

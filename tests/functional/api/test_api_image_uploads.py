@@ -16,6 +16,7 @@ from api.opts import ApiSettings
 from conductor.operate import task_of
 from conductor.tidy import remove_images
 from db.api import images, mappings, operation_accept, operation_steps, operations, server_images
+from db.api.images import KnownImage
 from db.api.server_images import UploadedImage
 from images.store import FolderStore
 from objects import errors
@@ -417,13 +418,26 @@ def test_a_task_says_what_its_image_must_be(front: Front, store: FolderStore, ac
 
 def test_a_deleted_image_has_no_hash(front: Front, store: FolderStore) -> None:
     image_id = uploaded(front)
-    assert front.database.read(images.hash_of, image_id)
+    assert front.database.read(images.get, image_id) is not None
     assert front.client.simulate_delete(f"{IMAGES}/{image_id}", headers=TENANT).status_code == 204
-    assert not front.database.read(images.hash_of, image_id)
+    assert front.database.read(images.get, image_id) is None
 
 
 def test_an_upload_that_was_killed_has_a_hash(front: Front, store: FolderStore) -> None:
     image = created(front)
     store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])  # and then the process was killed
     assert upload(front, image["id"], b"later").status_code == 409
-    assert front.database.read(images.hash_of, image["id"]) == hashlib.sha512(CONTENT).hexdigest()
+    digest = hashlib.sha512(CONTENT).hexdigest()
+    assert front.database.read(images.get, image["id"]) == KnownImage(project_id=image["owner"], hash_value=digest)
+
+
+def test_a_forged_record_gives_no_image_away(front: Front, store: FolderStore) -> None:
+    """A taken host has made it one of the operator's in the store."""
+    image_id = uploaded(front)
+    record = store.about(image_id)
+    store.delete(image_id)
+    store.add([CONTENT], name=record.name, image_id=image_id, owner="")
+    body = {"server": {"name": "web", "flavorRef": "1", "imageRef": image_id}}
+    assert front.post(body, TENANT).status_code == 202
+    refused = front.post(body, OTHER_TENANT)
+    assert (refused.status_code, f"image {image_id} could not be found" in refused.text) == (400, True)

@@ -34,9 +34,10 @@ def store(cloud: Region) -> FolderStore:
 def hash_of(cloud: Region, image_id: str) -> str:
     database = ApiDatabase(cloud.folder.database_url("api"))
     try:
-        return database.read(images.hash_of, image_id)
+        known = database.read(images.get, image_id)
     finally:
         database.dispose()
+    return known.hash_value if known is not None else ""
 
 
 def act(cloud: Region, server: str, action: str, value: Any = None) -> Any:
