@@ -33,7 +33,7 @@ class ConsoleProxyRole:
         self._database = ApiDatabase(conf.api_database.connection, name="api", max_pool_size=POOL_SIZE)
         self._service = load().ConsoleProxyService(console_opts.proxy(conf), self._database, listener)
         self._presence = Presence(self._database, "api", CONSOLE_PROXY_BINARY, conf.report_interval)
-        self._sign = health.HealthCheck("the API database", lambda: ready.check(self._database, "api"))
+        self._sign = health.HealthCheck("the API database", lambda: ready.check_writable(self._database, "api"))
 
     def start(self, stopped: threading.Event) -> None:
         """Wait for the API database."""

@@ -43,7 +43,9 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.TooCostly, 503),
     (SchedulerSilent, 503),
     (errors.StorageFull, 503),
+    (errors.ReadOnlyDatabase, 503),
     (errors.DatabaseUnavailable, 503),
+    (errors.BusUnavailable, 503),
     (errors.CellUnavailable, 503),
     (errors.ServiceUnavailable, 503),
 )
@@ -59,7 +61,14 @@ _FULL = (
     "It accepts new ones once its operator has freed space; the log says where."
 )
 _SHARED = "The service cannot reach the image store. Try again in a moment; the log says more."
-_SHOWN: dict[type[errors.SuperconductorError], str] = {errors.StorageFull: _FULL, errors.ServiceUnavailable: _SHARED}
+_READ_ONLY = "A database of the service takes no writes. What is stored can be read; try again in a moment, the log says more."
+_BLOCKED = "A message broker of the service does not answer, or takes no messages. Try again in a moment; the log says more."
+_SHOWN: dict[type[errors.SuperconductorError], str] = {
+    errors.StorageFull: _FULL,
+    errors.ServiceUnavailable: _SHARED,
+    errors.ReadOnlyDatabase: _READ_ONLY,
+    errors.BusUnavailable: _BLOCKED,
+}
 """Messages that replace those of some errors, for the same reason."""
 _TOLD = (errors.TooCostly, SchedulerSilent)
 """Errors of the service whose own messages are shown: they name no machine."""

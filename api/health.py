@@ -8,9 +8,11 @@ from typing import TypeVar
 from cells.cell import Cell
 from db import dead_letters, processes
 from db.cell import feed
+from db.sql import ready
 from db.sql.connection import CellTransaction
 from objects import errors
 from objects.base import Object
+from objects.mask import mask_url
 from objects.process import Process
 
 T = TypeVar("T")
@@ -26,11 +28,15 @@ class Reached(Object, frozen=True, kw_only=True):
 
 
 class CellReport(Object, frozen=True, kw_only=True):
-    """From a cell's database: its conductors, how far the API level has read its feed, and its dead letters."""
+    """From a cell's database: its conductors, how far the API level has read its feed, and its dead letters.
+
+    ``refusal``: why it takes no writes, if it says so.
+    """
 
     conductors: list[Process]
     lag: feed.Lag
     dead_letters: dict[str, int]
+    refusal: str = ""
 
 
 class CellAnswer(Object, frozen=True, kw_only=True):
@@ -54,12 +60,23 @@ def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) 
 
 def _health(cell: Cell, rows: Callable[[], CellReport], bus: Callable[[], None]) -> CellAnswer:
     report, silent_database = _answer(rows)
+    if report is not None:
+        silent_database = _refusal(cell, report)
     _, silent_bus = _answer(bus)
     return CellAnswer(
         database=Reached(reason=silent_database, since=cell.database_silent_since if silent_database else None),
         bus=Reached(reason=silent_bus, since=cell.bus_silent_since if silent_bus else None),
         report=report,
     )
+
+
+def _refusal(cell: Cell, report: CellReport) -> str | None:
+    """Why the cell's database, which answers, takes no writes."""
+    try:
+        cell.database.check_writable(report.refusal)
+    except errors.DatabaseUnavailable as error:
+        return mask_url(str(error))
+    return None
 
 
 def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
@@ -71,4 +88,5 @@ def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
 
 def _report(tx: CellTransaction, cursor: int) -> CellReport:
     conductors = processes.list_all(tx, "cell")
-    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=dead_letters.counts(tx, "cell"))
+    letters = dead_letters.counts(tx, "cell")
+    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=letters, refusal=ready.why_read_only(tx))

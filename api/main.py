@@ -27,7 +27,7 @@ from objects import errors
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
 from rpc.transport import Bus
-from service import health
+from service import health, room
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class ApiService:
         self._sockets: dict[int, Any] = {}
         self._server: HttpServer | None = None
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self._room = health.HealthCheck("the image store", lambda: room.trouble_of(settings.images_folder))
         self._port = settings.port
         self._under_way = health.UnderWay()
         self._begun_at = time.monotonic()
@@ -118,6 +119,8 @@ class ApiService:
         self._turned_at = time.monotonic()
         self._thread.start()
         health.BOARD.watch(self)
+        if self._settings.images_folder:
+            health.BOARD.watch(self._room)
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
 
     def reload(self, settings: ApiSettings) -> None:
@@ -134,6 +137,7 @@ class ApiService:
         if self._server is None:
             return
         health.BOARD.forget(self)
+        health.BOARD.forget(self._room)
         with self._ending:
             self._stopping = True
             if not self._ended:  # otherwise the trigger is closed, and its descriptor may be reused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import falcon
@@ -21,6 +22,7 @@ from api.versions import answer
 from db.api import operation_steps, operations
 from db.api.claims import Ledger
 from db.api.operations import OperationQuery
+from db.api.readable import readable
 from objects import errors
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 
@@ -103,7 +105,7 @@ class Migrations:
         )
         found = self._read(query, wanted) if kinds else []
         shown = found if page is None else found[: page.limit]
-        document: dict[str, Any] = {"migrations": [_listed(each, call) for each in shown]}
+        document: dict[str, Any] = {"migrations": readable(shown, partial(_listed, call=call), _named)}
         if page is not None and shown and len(found) > page.limit:
             document["migrations_links"] = [next_link(req, "os-migrations", shown[-1].uuid)]
         answer(resp, document)
@@ -131,7 +133,7 @@ class ServerMigrations:
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         call = calls.of(req)
         server = self._finder.server(server_id, call)
-        answer(resp, {"migrations": [_in_progress(each, call) for each in self._open(server.uuid)]})
+        answer(resp, {"migrations": readable(self._open(server.uuid), partial(_in_progress, call=call), _named)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, migration: str) -> None:
         call = calls.of(req)
@@ -191,6 +193,10 @@ def _kinds(req: falcon.Request) -> tuple[OperationKind, ...]:
     """The kinds of operations to list; none for a type that there is not."""
     asked = req.get_param("migration_type")
     return tuple(kind for kind, name in TYPES.items() if asked in (None, name))
+
+
+def _named(each: Operation) -> str:
+    return f"Operation {each.uuid} of instance {each.server_uuid}"
 
 
 def _common(each: Operation, call: Call) -> dict[str, Any]:

@@ -31,13 +31,15 @@ class ApiLevel:
         self.bus = Bus(self.url, name="api")
         self.bus.peers = releases.level_peers(self.database.read, upgrade_levels.settings(conf))
         self.registry = CellRegistry(self.database, opts.settings(conf), open_database=partial(open_database, outbox=outbox))
-        self._sign = health.HealthCheck("the API database", lambda: ready.check(self.database, "api"))
+        self._sign = health.HealthCheck("the API database", lambda: ready.check_writable(self.database, "api"))
+        self._bus_sign = health.HealthCheck("the API level's bus", self.bus.trouble)
 
     def wait(self, stopped: threading.Event, *, for_bus: bool) -> bool:
         """Wait until the API database has its schema and, if asked, the bus answers; return False if ``stopped`` before that."""
         if not wait_for("the API database", self._check, stopped):
             return False
         health.BOARD.watch(self._sign)
+        health.BOARD.watch(self._bus_sign)
         return not for_bus or wait_for("the API level's bus", self.bus.check, stopped)
 
     def _check(self) -> None:
@@ -47,6 +49,7 @@ class ApiLevel:
     def close(self) -> None:
         """Give up all connections, in bounded time."""
         health.BOARD.forget(self._sign)
+        health.BOARD.forget(self._bus_sign)
         self.registry.close()
         self.bus.close()
         self.database.dispose()

@@ -95,7 +95,7 @@ class Bulkhead:
     def _admit(self) -> None:
         refusal = self.breaker.refusal()
         if refusal is not None:
-            raise errors.CellUnavailable(refusal)
+            raise self._error(refusal)
 
     def _started(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> PendingCall[T]:
         allowed = self._timeout if timeout is None else timeout
@@ -113,17 +113,20 @@ class Bulkhead:
 
     def _late(self, allowed: float, started: bool) -> errors.CellUnavailable:
         if not started:  # whoever holds the threads will tell the breaker how that ended: being busy is no failure
-            return errors.CellUnavailable(f"{self._what}: its {self._resource} is busy, no call began within {allowed:.3g} s")
+            return self._error(f"{self._what}: its {self._resource} is busy, no call began within {allowed:.3g} s")
         reason = f"its {self._resource} gave no answer within {allowed:.3g} s"
         self.breaker.failed(reason)
-        return errors.CellUnavailable(f"{self._what}: {reason}")
+        return self._error(f"{self._what}: {reason}")
+
+    def _error(self, text: str) -> errors.CellUnavailable:
+        return errors.BusUnavailable(text) if self._resource == "bus" else errors.CellUnavailable(text)
 
     def _judged(self, call: Callable[[], T]) -> T:
         try:
             result = call()
         except self._silent as error:
             self.breaker.failed(str(error))
-            raise errors.CellUnavailable(f"{self._what}: {error}") from error
+            raise self._error(f"{self._what}: {error}") from error
         except Exception:
             self.breaker.succeeded()
             raise

@@ -140,7 +140,7 @@ class Cell:
     def probe_bus(self) -> None:
         """The same without a bound. Raises Unreachable."""
         if self._bus is not None:
-            self._bus.check()
+            self._bus.login()
 
     def within(self, timeout: float) -> Deadline:
         """The same cell for a caller who waits at most ``timeout`` seconds."""

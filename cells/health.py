@@ -53,12 +53,15 @@ def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
 class _DatabaseReading(Object, frozen=True, kw_only=True):
     schema: str | None
     tally: services.ServiceCount | None
+    refusal: str
 
 
 def _read(tx: CellTransaction, down_after: float) -> _DatabaseReading:
     schema = sync.version(tx, "cell")
     return _DatabaseReading(
-        schema=schema, tally=None if schema is None else services.tally(tx, AGENT_BINARY, clock.read(tx) - down_after)
+        schema=schema,
+        tally=None if schema is None else services.tally(tx, AGENT_BINARY, clock.read(tx) - down_after),
+        refusal=ready.why_read_only(tx),
     )
 
 
@@ -70,7 +73,7 @@ def _collected(cell: Cell, database: Callable[[], tuple[_DatabaseReading, float]
         return Health(database=Answer(trouble=str(error)), bus=wire, since=cell.silent_since)
     tally = told.tally
     return Health(
-        database=Answer(seconds=seconds, trouble=_judged(cell, told.schema)),
+        database=Answer(seconds=seconds, trouble=_judged(cell, told.schema, told.refusal)),
         bus=wire,
         schema=told.schema,
         hosts_up=tally.up if tally else None,
@@ -86,10 +89,11 @@ def _answer(collect: Callable[[], float]) -> Answer:
         return Answer(trouble=str(error))
 
 
-def _judged(cell: Cell, schema: str | None) -> str | None:
+def _judged(cell: Cell, schema: str | None, refusal: str) -> str | None:
     """Why a database that answers cannot be worked on."""
     try:
         ready.judge(cell.database, "cell", schema)
+        cell.database.check_writable(refusal)
     except errors.DatabaseUnavailable as error:
         return str(error)
     return None

@@ -27,7 +27,7 @@ class OwnCell:
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
         self.bus.peers = releases.cell_peers(self.database.read, upgrade_levels.settings(conf))
-        self._sign = health.HealthCheck(f"the database of cell {self.name}", lambda: ready.check(self.database, "cell"))
+        self._sign = health.HealthCheck(f"the database of cell {self.name}", lambda: ready.check_writable(self.database, "cell"))
 
     def wait(self, stopped: threading.Event) -> bool:
         """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""

@@ -243,7 +243,7 @@ class AllInOne:
         self._api = ApiService(api, self.registry, self._api_database, self._bus, vault=vault, guard=guard)
         self._api_host = api.host
         database = self._api_database
-        self._sign = health.HealthCheck("the API database", lambda: ready.check(database, "api"))
+        self._sign = health.HealthCheck("the API database", lambda: ready.check_writable(database, "api"))
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[Host]) -> None:
         name, mapping = mapping.name, template.expand(mapping, self._local)

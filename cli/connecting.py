@@ -42,7 +42,7 @@ def _database(option: str, url: str, kind: sync.Kind) -> ConnectionAnswer:
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     try:
-        ready.check(database, kind)
+        ready.check_writable(database, kind)
         misfits = database.read(galera.misfits)
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)

@@ -167,7 +167,7 @@ def _api_bus(deployment: Deployment) -> CheckFindings:
         return
     bus = Bus(url, name="api")
     try:
-        bus.check()
+        bus.login()
         yield Severity.SUCCESS, f"{mask_url(url)} answers"
     except errors.SuperconductorError as error:
         yield Severity.WARNING, mask_url(str(error))

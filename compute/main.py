@@ -40,7 +40,7 @@ from rpc.compute import ComputeEndpoint, serve
 from rpc.scheduler import SchedulerClient
 from rpc.server import TopicServer
 from rpc.transport import Bus
-from service import health
+from service import health, room
 from service.release import release
 
 LOG = logging.getLogger(__name__)
@@ -178,6 +178,7 @@ class ComputeService:
         self._said_down = False
         self._refusal = ""
         self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.trouble)
+        self._room = health.HealthCheck(f"the image store of host {settings.host}", lambda: room.trouble_of(settings.images_folder))
         self._welcome = health.HealthCheck(f"the release of host {settings.host}", lambda: self._refusal)
         self._began = time.monotonic()
 
@@ -200,6 +201,8 @@ class ComputeService:
         self._agent.found(guests)
         health.BOARD.watch(self._sign)
         health.BOARD.watch(self._welcome)
+        if self._settings.images_folder:
+            health.BOARD.watch(self._room)
 
     def endpoint(self) -> ComputeEndpoint:
         """What is to be served as this host."""
@@ -238,6 +241,7 @@ class ComputeService:
             self._heartbeats.remove(self._settings.host)
         health.BOARD.forget(self._sign)
         health.BOARD.forget(self._welcome)
+        health.BOARD.forget(self._room)
         self._announce()
         self._server.stop()
         self._agent.hand_over()

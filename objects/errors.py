@@ -70,12 +70,20 @@ class CellUnavailable(Transient):
     """A cell's database or bus did not answer in time, or its breaker is open."""
 
 
+class BusUnavailable(CellUnavailable):
+    """Of the two, the bus: its broker did not answer, or takes no messages."""
+
+
 class DatabaseUnavailable(Transient):
     """A database cannot be reached; the text names it with its password masked."""
 
 
 class StorageFull(DatabaseUnavailable):
     """A database has no room left to write; what is in it can be read. The text says what to do."""
+
+
+class ReadOnlyDatabase(DatabaseUnavailable):
+    """A database takes no writes: a replica, or one that was told so; what is in it can be read."""
 
 
 class Unsupported(SuperconductorError):

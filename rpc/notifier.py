@@ -11,6 +11,7 @@ from oslo_messaging.transport import NotificationTransport
 
 from objects import errors
 from rpc import rabbit
+from rpc.blocking import Blocking
 from rpc.transport import open_transport, private_conf
 from service.notifications import NotificationSettings
 
@@ -31,7 +32,7 @@ class Notifier:
         self._transport = open_transport(url, NotificationTransport)
         self._link = None
         if not url.startswith("embedded://"):
-            self._link = rabbit.Link(om.TransportURL.parse(private_conf(), url), "of notifications")
+            self._link = rabbit.Link(om.TransportURL.parse(private_conf(), url), "of notifications", Blocking())
         self._drivers = [driver for name in settings.drivers for driver in _load(self._transport, name, settings.topics)]
 
     def send(self, context: Mapping[str, Any], message: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from amqp.exceptions import AMQPError  # type: ignore[import-untyped]  # likewis
 from kombu.exceptions import KombuError
 
 from objects import errors
+from rpc.blocking import TEXT, Blocking
 from rpc.drivers.library import amqpdriver, base
 from rpc.errors import Unreachable
 from service.worker_pool import PoolTimeout, WorkerPool
@@ -51,6 +53,8 @@ LOGIN_TIMEOUT_S = 5.0
 """Seconds for a login to a broker that has answered the probe. RabbitMQ refuses a wrong login after one second."""
 PROBE_INTERVAL_S = 3.0
 SENDERS_LIMIT = 64
+NOWHERE = "superconductor-check"
+"""A queue that does not exist: the broker drops what is sent to it."""
 _HEADER = b"AMQP\x00\x00\x09\x01"
 UNDELIVERED = (om.MessageDeliveryFailure, om.MessageUndeliverable, base.TransportDriverError, KombuError, AMQPError, OSError)
 """Errors of a send if the broker is away, or refuses our login."""
@@ -91,7 +95,9 @@ class Link:
     down, and from then on within ``PROBE_TIMEOUT_S`` for each of its hosts, and no thread gets stuck.
     """
 
-    def __init__(self, url: Any, label: str) -> None:
+    def __init__(self, url: Any, label: str, blocking: Blocking) -> None:
+        """``blocking``: what the connections of this transport are told."""
+        self._blocking = blocking
         self._hosts = [(host.hostname or "localhost", host.port or 5672) for host in url.hosts] or [("localhost", 5672)]
         self._logins = [(host.username or "guest", host.password or "guest") for host in url.hosts] or [("guest", "guest")]
         self._vhost = url.virtual_host or "/"
@@ -105,7 +111,7 @@ class Link:
         if not self._trusted:
             self.probe()
         try:
-            result = self._senders.run(send, timeout, patience=PROBE_INTERVAL_S, check=self.probe)
+            result = self._senders.run(send, timeout, patience=PROBE_INTERVAL_S, check=self._look)
         except Unreachable:
             self._trusted = False
             raise
@@ -133,8 +139,28 @@ class Link:
                 return
         raise Unreachable(f"The bus {self._label} cannot be reached: {trouble}.")
 
+    def _look(self) -> None:
+        """While a message waits: raise Unreachable if no host speaks AMQP, or the broker takes no messages."""
+        self.probe()
+        self.check_blocked()
+
+    def check_blocked(self) -> None:
+        """Raise Unreachable if a connection was told that the broker takes no messages, and that still holds."""
+        if not self._blocking.is_told or (self._tls and not self._blocking.is_fresh):
+            return
+        if self._tls:
+            raise self._blocked()
+        self.login()
+        self._blocking.end()
+
+    def _blocked(self) -> Unreachable:
+        return Unreachable(f"The bus {self._label} is blocked: {TEXT}.")
+
     def login(self) -> None:
-        """Raise Unreachable unless one of the hosts lets us in, to the virtual host. With TLS only that it is there is tried."""
+        """Raise Unreachable unless one of the hosts lets us in, to the virtual host, and takes a message.
+
+        With TLS only that it is there is tried.
+        """
         self.probe()
         if self._tls:
             return
@@ -142,14 +168,22 @@ class Link:
         for (host, port), (user, password) in zip(self._hosts, self._logins, strict=True):
             times = {"connect_timeout": PROBE_TIMEOUT_S, "read_timeout": LOGIN_TIMEOUT_S, "write_timeout": LOGIN_TIMEOUT_S}
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            connection = amqp.Connection(place, userid=user, password=password, virtual_host=self._vhost, **times)
+            told: list[str] = []
+            connection = amqp.Connection(
+                place, userid=user, password=password, virtual_host=self._vhost, on_blocked=told.append, **times
+            )
             try:
                 connection.connect()
             except (AMQPError, OSError) as error:
                 trouble = str(error)
-            else:
+                continue
+            if _takes_messages(connection, told):
                 connection.close()
                 return
+            connection.collect()  # a close would wait for the broker, which reads nothing
+            if told:
+                raise self._blocked()
+            trouble = f"no message was confirmed within {LOGIN_TIMEOUT_S:g} s"
         raise Unreachable(f"The bus {self._label} refuses the login: {trouble}.")
 
     def alive(self) -> bool:
@@ -163,6 +197,24 @@ class Link:
 
     def close(self) -> None:
         self._senders.close()
+
+
+def _takes_messages(connection: Any, told: list[str]) -> bool:
+    """Publish a message that no queue takes. RabbitMQ tells only who publishes that it is blocked. ``told``: when it has."""
+    end = time.monotonic() + LOGIN_TIMEOUT_S
+    confirmed: list[object] = []
+    try:
+        channel = connection.channel()
+        channel.confirm_select()
+        channel.events["basic_ack"].add(lambda *arguments: confirmed.append(arguments))
+        channel.basic_publish(amqp.Message(b"", expiration="0"), routing_key=NOWHERE)
+        while not told and not confirmed and (left := end - time.monotonic()) > 0:
+            connection.drain_events(timeout=left)
+    except TimeoutError:
+        return False
+    except (AMQPError, OSError) as error:
+        LOG.debug("A message for nobody was refused: %s", error)  # the user may send elsewhere only, and the broker has read it
+    return not told
 
 
 def _greet(address: tuple[str, int], tls: bool) -> None:

@@ -251,6 +251,8 @@ class TopicServer:
     def trouble(self) -> str:
         """Why it handles no messages; empty if it does. Raises Unreachable."""
         self.check()
+        if self._link is not None:
+            self._link.check_blocked()
         if (lag := self._rpc.lag) > LONGEST_LAG_S:
             return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: all are busy"
         return self._pulse.trouble()

@@ -18,6 +18,7 @@ from objects.mask import mask_url
 from objects.messages_version import SPAN, MessagesVersion
 from rpc import agents, rabbit
 from rpc.agents import Confined
+from rpc.blocking import Blocking
 from rpc.client import Client, MethodCall
 from rpc.codec import shared
 from rpc.counting import MessageKind, Observer
@@ -67,7 +68,7 @@ class Bus:
         self.observer = observer
         label = f"{name} ({self.url_masked})" if name else self.url_masked
         self._transport = open_transport(url, confined=confined)
-        self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label)
+        self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label, self._blocking())
         self._codec = shared()
         self._serializer = Serializer(self._codec)
         self._server_serializer = ServerSerializer(self._codec)
@@ -78,6 +79,19 @@ class Bus:
 
     def __repr__(self) -> str:
         return f"Bus({self.url_masked!r}, name={self.name!r})"
+
+    def _blocking(self) -> Blocking:
+        driver = self._transport._driver
+        return driver.blocking if isinstance(driver, RabbitDriver) else Blocking()
+
+    def trouble(self) -> str:
+        """Why nothing can be sent, as far as a broker has said so; empty otherwise. May block for seconds."""
+        try:
+            if self._link is not None:
+                self._link.check_blocked()
+        except Unreachable as error:
+            return str(error)
+        return ""
 
     @property
     def is_embedded(self) -> bool:
@@ -212,7 +226,7 @@ class Bus:
             self._link.probe()
 
     def login(self) -> None:
-        """Raise Unreachable unless a broker answers and takes the user, the password and the virtual host of the URL."""
+        """Raise Unreachable unless a broker answers, takes the user, the password and the virtual host of the URL, and messages."""
         if self._link is not None:
             self._link.login()
 

@@ -33,8 +33,7 @@ class PausingServer(TcpWSGIServer):
             if error.errno not in _OUT_OF_ROOM:
                 raise
             self._accepts_after = time.monotonic() + ACCEPT_PAUSE_S
-            text = "A connection to %s port %s cannot be accepted, retrying: %s"
-            self._complaints("accept", logging.WARNING, text, self.effective_host, self.effective_port, error.strerror)
+            self._complaints("accept", logging.WARNING, "A connection cannot be accepted, retrying: %s", error.strerror)
             return None
 
     def readable(self) -> bool:

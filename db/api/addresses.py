@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
+from db.api.readable import readable
 from db.api.tables import addresses, build_requests, instance_mappings, networks, operations, subnets
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -425,9 +427,16 @@ def ports_of(tx: ApiTransaction, servers: Iterable[str]) -> dict[str, tuple[Port
         for row in tx.execute(_PORTS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
             rows[row.server_uuid, row.position or 0].append(row)
     found: dict[str, tuple[Port, ...]] = {}
-    for (server, _), some in sorted(rows.items()):
-        found[server] = (*found.get(server, ()), _port(some))
+    for (server, _), some in sorted(rows.items(), key=_in_order):
+        ports = readable([some], _port, lambda some: f"An interface of server {some[0].server_uuid}")
+        found[server] = (*found.get(server, ()), *ports)
     return found
+
+
+def _in_order(interface: tuple[tuple[str, int], object]) -> tuple[str, float]:
+    """The interfaces of a server by position. SQLite may hold a text in its place: those are last."""
+    server, position = interface[0]
+    return server, position if isinstance(position, (int, float)) else math.inf
 
 
 def _port(rows: Sequence[sa.Row[Any]]) -> Port:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from db.api import epochs
 from db.api.epochs import Epoch
+from db.api.readable import readable
 from db.api.tables import flavor_access, flavors
 from db.sql import named
 from db.sql.connection import ApiTransaction
@@ -26,7 +27,7 @@ def create(tx: ApiTransaction, flavor: Flavor) -> None:
 
 def get(tx: ApiTransaction, flavor_id: str) -> Flavor:
     """Return the flavor with this id. Raises NotFound."""
-    return _flavor(
+    return _read(
         named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
     )
 
@@ -36,12 +37,12 @@ def find(tx: ApiTransaction, reference: str) -> Flavor:
     rows = tx.execute(sa.select(flavors).where((flavors.c.flavor_id == reference) | (flavors.c.name == reference))).all()
     if not rows:
         raise errors.NotFound(f"Flavor '{reference}' not found")
-    return _flavor(max(rows, key=lambda row: bool(row.flavor_id == reference)))
+    return _read(max(rows, key=lambda row: bool(row.flavor_id == reference)))
 
 
 def list_all(tx: ApiTransaction) -> list[Flavor]:
     """All flavors by id."""
-    return [_flavor(row) for row in tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id))]
+    return readable(tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id)), _flavor, _named)
 
 
 def change(tx: ApiTransaction, flavor_id: str, edit: Callable[[Flavor], Flavor]) -> Flavor:
@@ -104,5 +105,18 @@ def _values(flavor: Flavor) -> dict[str, Any]:
     return msgspec.structs.asdict(flavor) | {"extra_specs": stored.dump(flavor.extra_specs)}
 
 
+def _named(row: sa.Row[Any]) -> str:
+    return f"Flavor {row.flavor_id}"
+
+
+def _read(row: sa.Row[Any]) -> Flavor:
+    """Raises NotFound for one that cannot be read."""
+    found = readable([row], _flavor, _named)
+    if not found:
+        raise errors.NotFound(f"{_named(row)} cannot be read: its row is damaged; delete it, and make it again")
+    return found[0]
+
+
 def _flavor(row: sa.Row[Any]) -> Flavor:
-    return Flavor(**{**row._mapping, "extra_specs": stored.load(row.extra_specs, dict[str, str])})
+    found = Flavor(**{**row._mapping, "extra_specs": stored.load(row.extra_specs, dict[str, str])})
+    return stored.load(stored.dump(found), Flavor)  # compares the types, which SQLite does not

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from db.api.readable import readable
 from db.api.tables import keypairs
 from db.sql import named
 from db.sql.connection import ApiTransaction
@@ -47,7 +48,7 @@ def page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str
     query = sa.select(keypairs).where(keypairs.c.user_id == user_id).order_by(keypairs.c.name).limit(limit)
     if marker is not None:
         query = query.where(keypairs.c.name > get(tx, user_id, marker).name)
-    return [_pair(row) for row in tx.execute(query)]
+    return readable(tx.execute(query), _pair, lambda row: f"Key pair {row.name} of user {row.user_id}")
 
 
 def delete(tx: ApiTransaction, user_id: str, name: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import addresses, finalized, mappings
+from db.api.readable import readable
 from db.api.tables import addresses as address_rows
 from db.api.tables import ports, subnets
 from db.sql import dialect, named
@@ -163,7 +164,7 @@ def _ports(rows: Iterable[sa.Row[Any]]) -> list[ProjectPort]:
     found: dict[str, list[sa.Row[Any]]] = {}
     for row in rows:
         found.setdefault(row.uuid, []).append(row)
-    return [_port(some) for some in found.values()]
+    return readable(found.values(), _port, lambda some: f"Port {some[0].uuid}")
 
 
 def _port(rows: list[sa.Row[Any]]) -> ProjectPort:

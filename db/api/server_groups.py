@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from db.api import epochs, finalized, user_quotas
 from db.api.epochs import Epoch
+from db.api.readable import readable
 from db.api.tables import instance_mappings, request_specs, server_groups
 from db.sql import clock, dialect, named
 from db.sql.connection import ApiTransaction
@@ -57,7 +58,7 @@ def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGr
     query = sa.select(server_groups).order_by(_C.name, _C.uuid)
     if project_id is not None:
         query = query.where(_C.project_id == project_id)
-    return [_group(row) for row in tx.execute(query)]
+    return readable(tx.execute(query), _group, _named)
 
 
 def exists(tx: ApiTransaction, uuid: str) -> bool:
@@ -69,15 +70,16 @@ def page(tx: ApiTransaction, project_id: str | None, limit: int, offset: int = 0
     query = sa.select(server_groups).order_by(_C.created_at, _C.uuid).limit(limit).offset(offset)
     if project_id is not None:
         query = query.where(_C.project_id == project_id)
-    return [_group(row) for row in tx.execute(query)]
+    return readable(tx.execute(query), _group, _named)
 
 
 def get(tx: ApiTransaction, uuid: str) -> ServerGroup:
     """Raises NotFound, with the Compute API's message."""
     row = tx.execute(sa.select(server_groups).where(_C.uuid == uuid)).one_or_none()
-    if row is None:
+    found = readable([row], _group, _named) if row is not None else []
+    if not found:
         raise errors.NotFound(f"Instance group {uuid[:255]} could not be found.")
-    return _group(row)
+    return found[0]
 
 
 def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
@@ -118,6 +120,10 @@ def delete(tx: ApiTransaction, uuid: str) -> None:
 
 def _values(group: ServerGroup) -> dict[str, Any]:
     return msgspec.structs.asdict(group) | {"policy": str(group.policy)}
+
+
+def _named(row: sa.Row[Any]) -> str:
+    return f"Server group {row.uuid}"
 
 
 def _group(row: sa.Row[Any]) -> ServerGroup:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import image_removals, images
+from db.api.readable import readable
 from db.api.tables import images as stored_images
 from db.api.tables import server_images
 from db.sql.connection import ApiTransaction
@@ -151,7 +152,7 @@ def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
 def list_(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
     """The images of servers of a project, the newest first; None: of every project."""
     query = _LIST if project_id is None else _LIST.where(_I.project_id == project_id)
-    return [_image(row) for row in tx.execute(query)]
+    return readable(tx.execute(query), _image, lambda row: f"Image {row.image_id}")
 
 
 def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImage | None:

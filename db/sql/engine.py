@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 import msgspec
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from db.sql.galera import Certified
 from db.sql.turn import Turn, turn_of
 from objects import errors
 from objects.mask import mask_url
-from service import metrics
+from service import metrics, room
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +52,17 @@ class WriteInRead(RuntimeError):
 
 class OutcomeUnknown(errors.DatabaseUnavailable):
     """The connection broke during the commit: the transaction may have happened or not, so it was not run again."""
+
+
+REFUSED_WRITE_VALID_S = 30.0
+"""Seconds for which a refused write says that the database takes none."""
+
+
+class _RefusedWrite(NamedTuple):
+    """The latest write that was refused, and when (monotonic clock)."""
+
+    error: errors.DatabaseUnavailable
+    at: float
 
 
 class _Context:
@@ -96,6 +107,7 @@ class Database(Generic[Tx_co]):
         brief = facade.make(
             msgspec.structs.replace(opening, query_only=True, statement_timeout=BRIEF_STATEMENT_TIMEOUT_S), self._clock
         )
+        self._refused: _RefusedWrite | None = None
         self._facades = (writing, reading, brief)
         self._writer = writing.writer
         self._tolerant = threading.local()
@@ -146,6 +158,21 @@ class Database(Generic[Tx_co]):
         """Whether ``now`` answers without asking the database."""
         return self._clock.is_fresh
 
+    def check_writable(self, refusal: str = "") -> None:
+        """Raise StorageFull or ReadOnlyDatabase if writes were refused a moment ago, and none has succeeded since.
+
+        Likewise if the disk of an SQLite file is full, or if there is a ``refusal``, which is what the server has said.
+        """
+        if refusal:
+            raise errors.ReadOnlyDatabase(f"Database {self.url_masked} takes no writes: {refusal}")
+        refused = self._refused
+        if refused is not None and time.monotonic() < refused.at + REFUSED_WRITE_VALID_S:
+            raise type(refused.error)(str(refused.error))
+        if self._file and (trouble := room.trouble_of(os.path.dirname(os.path.abspath(self._file)))):
+            raise errors.StorageFull(f"Database {self.url_masked} cannot be written: {trouble}")
+        if self._file and os.path.exists(self._file) and not os.access(self._file, os.W_OK):
+            raise errors.ReadOnlyDatabase(f"Database {self.url_masked} takes no writes: its file may not be written")
+
     def has(self, engine: sa.Engine) -> bool:
         """Whether the engine is one of this database's."""
         return any(opened.has(engine) for opened in self._facades)
@@ -174,6 +201,8 @@ class Database(Generic[Tx_co]):
             unavailable = self._unavailable(error)
             if unavailable is None:
                 raise
+            if isinstance(unavailable, (errors.StorageFull, errors.ReadOnlyDatabase)):
+                self._refused = _RefusedWrite(unavailable, time.monotonic())
             raise unavailable from error
         finally:
             self._seconds.observe(time.monotonic() - begun)
@@ -220,6 +249,7 @@ class Database(Generic[Tx_co]):
                 if certified is not None:
                     certified.finish()
                 committing = True
+            self._refused = None
             return result
         except Exception as error:
             if committing and retry.is_unsure(error):
@@ -266,6 +296,9 @@ class Database(Generic[Tx_co]):
             return errors.StorageFull(text)
         elif kind is retry.ErrorKind.READ_ONLY:
             text = f"Database {self.url_masked} takes no writes: {reason}; new connections look for a server that does"
+            return errors.ReadOnlyDatabase(text)
+        elif retry.is_read_only_file(error):
+            return errors.ReadOnlyDatabase(f"Database {self.url_masked} takes no writes: {reason}")
         elif kind in (retry.ErrorKind.LOST, retry.ErrorKind.LASTING):
             text = f"Database {self.url_masked} cannot be used: {reason}"
         else:

@@ -26,6 +26,29 @@ def check(database: Database, kind: sync.Kind) -> None:
     judge(database, kind, database.read(sync.version, kind))
 
 
+def check_writable(database: Database, kind: sync.Kind) -> None:
+    """``check``, and raise ReadOnlyDatabase or StorageFull if the database takes no writes, as far as it can be told by reading."""
+    found, refusal = database.read(_look, kind)
+    judge(database, kind, found)
+    database.check_writable(refusal)
+
+
+def _look(tx: Connection, kind: sync.Kind) -> tuple[str | None, str]:
+    return sync.version(tx, kind), why_read_only(tx)
+
+
+_READ_ONLY = {
+    "postgresql": ("SELECT pg_is_in_recovery()", "it is a standby that follows another server"),
+    "mysql": ("SELECT @@global.read_only", "read_only is set"),
+}
+
+
+def why_read_only(tx: Connection) -> str:
+    """Why the server of this connection takes no writes; empty if it takes them. SQLite is not asked."""
+    question, reason = _READ_ONLY.get(tx.dialect.name, ("", ""))
+    return reason if question and tx.execute(sa.text(question)).scalar() in (True, 1, "ON") else ""
+
+
 def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
     """The same of a schema version that was read already."""
     known = _known(kind)

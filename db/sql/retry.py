@@ -102,6 +102,12 @@ def is_read_only(driver_error: BaseException) -> bool:
     return number in _MARIADB_READ_ONLY
 
 
+def is_read_only_file(error: BaseException) -> bool:
+    """Whether SQLite may not write its file."""
+    driver_error = cause(error)
+    return isinstance(driver_error, sqlite3.Error) and _sqlite_code(driver_error) & 0xFF == sqlite3.SQLITE_READONLY
+
+
 def is_of_no_use(driver_error: BaseException) -> bool:
     """Whether the connection leads to a server that takes no writes, or to a node that has left its cluster."""
     return is_read_only(driver_error) or _number(driver_error) == _MARIADB_NOT_IN_CLUSTER

@@ -26,6 +26,7 @@ import oslo_messaging as om
 from objects.text import one_line
 from rpc import agents, failures
 from rpc.agents import Confined
+from rpc.blocking import Blocking
 from rpc.drivers.frames import Delivery
 from rpc.drivers.late_answers import LateAnswers
 from rpc.drivers.library import amqpdriver, base, common, impl_rabbit, rpc_amqp
@@ -246,6 +247,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """``confined``: the broker's user may use its own queue only."""
         super().__init__(*arguments, **options)
         self._connection_pool: Connections = Connections.like(self._connection_pool)
+        self.blocking = self._connection_pool.blocking = Blocking()
         self._confined = self._connection_pool.confined = confined
         if confined is not None:
             self.bind_beside(confined.queue, confined.queue)

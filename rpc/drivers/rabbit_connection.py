@@ -18,6 +18,7 @@ from amqp.exceptions import MessageNacked, PreconditionFailed  # type: ignore[im
 
 from rpc import agents
 from rpc.agents import Confined
+from rpc.blocking import Blocking
 from rpc.drivers import refused_messages, wire
 from rpc.drivers.frames import Delivery, frame_handler
 from rpc.drivers.library import common, impl_rabbit, pool, rpc_amqp, spec
@@ -152,6 +153,8 @@ class OutgoingMessage(NamedTuple):
 class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library ships no types
     """One connection, for sending or for listening."""
 
+    blocking: Blocking
+    """Told when the broker blocks this connection. Set before anything is sent."""
     confined: Confined | None = None
     """The queues of a user that may use only its own; None for a user with all permissions."""
     beside: Mapping[str, str] = MappingProxyType({})
@@ -168,6 +171,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         """Receives messages that cannot be read. Set before the connection listens."""
         self._pause = SHORTEST_PAUSE_S
         self.rabbit_qos_prefetch_count = 0
+        self.blocking = Blocking()
         super().__init__(*arguments, **options)
 
     def ensure_connection(self) -> None:
@@ -199,6 +203,14 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
             return method()
 
         return super().ensure(go_on, retry, recoverable_error_callback, error_callback, timeout_is_error)
+
+    def _on_connection_blocked(self, reason: str) -> None:
+        super()._on_connection_blocked(reason)
+        self.blocking.begin()
+
+    def _on_connection_unblocked(self) -> None:
+        super()._on_connection_unblocked()
+        self.blocking.end()
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
@@ -276,6 +288,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         """The next one: Ack or Nack, the number of the message, and whether it is said of all before it, too."""
         received: list[Any] = []
         self.channel.wait(_CONFIRMS, callback=lambda *arguments: received.extend(arguments))
+        self.blocking.end()
         method, number, multiple, *_ = received
         return method, number, multiple
 
@@ -386,6 +399,7 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
     """The connections for sending."""
 
     _closed = False
+    blocking: Blocking
     refused: RefusedMessages
     """Receives messages that cannot be read."""
     confined: Confined | None = None
@@ -399,7 +413,7 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
 
     def create(self, purpose: str = common.PURPOSE_SEND, retry: int | None = None) -> Connection:
         made: Connection = super().create(purpose, retry)
-        made.refused, made.confined, made.beside = self.refused, self.confined, self.beside
+        made.refused, made.confined, made.beside, made.blocking = self.refused, self.confined, self.beside, self.blocking
         return made
 
     def get(self, retry: int | None = None) -> Connection:

@@ -24,6 +24,14 @@ OF_ANYBODY = (
 OF_A_SERVER = ("", "/explanation", "/os-instance-actions")
 OF_ADMINISTRATORS = (
     "/v2.1/superconductor/status",
+    "/v2.1/os-migrations",
+    "/v2.1/os-server-groups?all_projects=1",
+    "/v2.1/os-keypairs",
+    "/v2.1/os-services",
+    "/v2.1/os-hypervisors/detail",
+    "/v2.1/os-aggregates",
+    "/network/v2.0/ports",
+    "/network/v2.0/networks",
     *(
         f"/v2.1/servers/detail?all_tenants=1&{asked}"
         for asked in (
