@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from cells.catch_up import apply_rows
 from cells.registry import CellRegistry
-from db.api import events
 from db.api.claims import Ledger
-from db.api.events import FeedPosition
 from db.cell import rebuild
 from objects import errors, feed_check
 from objects.cell import CELL0_UUID
@@ -16,9 +15,6 @@ from objects.instance import Server
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
-
-TRIES = 3
-"""How often the events of one server are applied, if the reader of the feed moves the cursor meanwhile."""
 
 
 class CatchUp:
@@ -47,13 +43,6 @@ class CatchUp:
             told = [feed_check.checked(event)[0] for event in read.events]
             if not any(event.kind is EventKind.ACTIVE for event in told):
                 return
-            for _ in range(TRIES):
-                try:
-                    cursor = self._ledger.database.write(events.cursor, cell.uuid)
-                    position = FeedPosition(cell_uuid=cell.uuid, cursor=cursor, upto=cursor)
-                    self._ledger.write(events.apply, position, told, now=now)
-                except errors.Conflict:
-                    continue
-                return
+            apply_rows(self._ledger, cell, told)
         except (errors.CellUnavailable, errors.NotFound, errors.Invalid) as error:
             self._complaints(str(error), logging.WARNING, "instance %s: its cell is not heard: %s", server.uuid, error)

@@ -21,8 +21,10 @@ from api.keypairs import public_key
 from api.opts import ApiSettings
 from api.quota_limits import LimitsInForce
 from api.validation import is_uuid
+from cells import last_body
+from cells.last_body import Ending
 from cells.registry import CellRegistry
-from db.api import builds, edits, finalized, mappings, operation_accept, operation_steps, operations, shelving
+from db.api import builds, edits, finalized, incarnation, mappings, operation_accept, operation_steps, operations, shelving
 from db.api.claims import Ledger
 from db.api.edits import Decide
 from db.api.operation_accept import NewOperation
@@ -70,6 +72,8 @@ def _awaiting(accept: Accept[P]) -> Accept[P]:
     ) -> Operation:
         try:
             return accept(self, call, server_id, kind, *args, **kwargs)
+        except errors.NotCompared:
+            raise
         except errors.Conflict:
             opened = self.opened(server_id)
             # if none is open, it may have ended since
@@ -199,6 +203,8 @@ class Operations:
         """
         try:
             self.accept(call, server_id, kind)
+        except errors.NotCompared:
+            raise
         except errors.Conflict:
             opened = self.opened(server_id)
             # FAIL, which only a cell carries out, has been awaited
@@ -297,6 +303,7 @@ class Operations:
     def confirm(self, call: Call, server_id: str) -> None:
         """The user keeps the server as it is after its move. Raises errors.Conflict if it does not wait for that."""
         operation = self._waiting(call, server_id, "confirmResize")
+        last_body.refuse(self._database, self._registry, Ending.CONFIRM, operation.uuid)
         done = self._ledger.write(operation_steps.confirm, [operation.uuid], self._database.now())
         if not done.operations:
             raise _not_waiting(server_id, "confirmResize")
@@ -306,6 +313,7 @@ class Operations:
         """The user wants the server as it was. Raises errors.Conflict if it does not wait for that, or its old host is down."""
         operation = self._waiting(call, server_id, "revertResize")
         self._refuse_if_down(call, server_id, "revertResize", self._cell_with(operation.source_host), operation.source_host)
+        last_body.refuse(self._database, self._registry, Ending.POINT_BACK, operation.uuid)
         done = self._database.write(operation_steps.revert, [operation.uuid], self._database.now())
         if not done.operations:
             raise _not_waiting(server_id, "revertResize")
@@ -330,6 +338,8 @@ class Operations:
             self.accept(call, server_id, OperationKind.SOFT_DELETE)
             return
         deleted = self._ledger.write(
+            incarnation.charged_if_compared,
+            None,
             builds.delete,
             server_id,
             project_id=call.scope,
@@ -374,10 +384,13 @@ class Operations:
         return operation
 
     def _in_state(self, call: Call, server_id: str, state: OperationState) -> Operation | None:
-        """The server's open operation, if it is in this state. Raises errors.Conflict for a locked server."""
+        """The server's open operation, if it is in this state.
+
+        Raises errors.Conflict for a locked server, and errors.NotCompared for one of a restored database.
+        """
         server = self._server(call, server_id)
         edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
-        operation = self.opened(server_id)
+        operation = self._database.read(_if_compared, server_id)
         return operation if operation is not None and operation.state is state else None
 
     def _start_again(self, call: Call, operation: Operation) -> bool:
@@ -448,6 +461,14 @@ def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now:
     operation = operation_accept.accept(tx, asked, now)
     if decide is not None:
         edits.change(tx, asked.server_uuid, decide, project_id=asked.scope, now=now, unique_names=unique_names)
+    return operation
+
+
+def _if_compared(tx: ApiTransaction, server_id: str) -> Operation | None:
+    """The open operation of the server. Raises errors.NotCompared."""
+    incarnation.refuse_unless_compared(tx)
+    operation = operations.open_for(tx, [server_id]).get(server_id)
+    operations.refuse_frozen(operation)
     return operation
 
 

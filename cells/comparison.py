@@ -15,6 +15,7 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt, map_instances
 from cells.registry import CellRegistry
+from cells.thaw import Thaw
 from db.api import incarnation
 from db.api.claims import Ledger
 from db.api.incarnation import Incarnation, Known
@@ -23,9 +24,11 @@ from db.cell import incarnation_mark, row_repair, staging, strays
 from db.cell.incarnation_mark import KnownMark
 from db.cell.row_repair import Read
 from db.sql.engine import ApiDatabase
+from images.store import FolderStore
 from objects import errors
 from objects.base import Object
 from objects.instance import State
+from objects.verdict import Fate
 
 LOG = logging.getLogger(__name__)
 
@@ -38,10 +41,14 @@ class ComparisonBlocked(errors.SuperconductorError):
 
 
 class Compared(Object, frozen=True, kw_only=True):
-    """What a comparison has found. ``adopted``: servers, by the name of their cell. ``refused``: what a person has to decide."""
+    """What a comparison has found. ``adopted``: servers, by the name of their cell. ``refused``: what a person has to decide.
+
+    ``frozen``: operations that cannot be decided yet.
+    """
 
     adopted: Mapping[str, int]
     refused: tuple[str, ...] = ()
+    frozen: int = 0
 
 
 class Marks(Object, frozen=True, kw_only=True):
@@ -139,11 +146,14 @@ def restored_cells(now: Incarnation, told: Mapping[str, int], marks: Marks) -> l
 # -- the API database ------------------------------------------------------------------------------------------------------------
 
 
-def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collection[str] = ()) -> Compared:
-    """Adopt what the cells show to have been handed over, then let requests be leased again, in a new incarnation.
+def compare(
+    registry: CellRegistry, ledger: Ledger, known: str, without: Collection[str] = (), images: FolderStore | None = None
+) -> Compared:
+    """Adopt what the cells show to have been handed over, and compare the open operations. Then let requests be leased again, in a
+    new incarnation.
 
-    ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. Raises
-    ComparisonBlocked if another cell does not answer; nothing is leased until it does.
+    ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. ``images``: see
+    ``Thaw``. Raises ComparisonBlocked if another cell does not answer; nothing is leased until it does.
     """
     cells = [cell for cell in all_cells(registry) if cell.name not in without]
     marks = marks_of(registry, all_cells(registry))
@@ -157,10 +167,11 @@ def compare(registry: CellRegistry, ledger: Ledger, known: str, without: Collect
             done = map_instances(registry, ledger, cell, without=without)
             adopted[cell.name] += done.mapped
             refused += done.refused
+        waiting = Thaw(ledger, registry, images).compare_all()[Fate.UNDECIDED]
         _begin_anew(ledger, cells, known, marks)
     except errors.CellUnavailable as error:
         raise ComparisonBlocked(str(error)) from error
-    return Compared(adopted=adopted, refused=tuple(sorted(set(refused))))
+    return Compared(adopted=adopted, refused=tuple(sorted(set(refused))), frozen=waiting)
 
 
 def _adopt_queued(ledger: Ledger, cells: Sequence[Cell], adopted: dict[str, int]) -> None:

@@ -146,6 +146,8 @@ def judge(row: DueRow, body: Body | None, operation: Operation | None, condition
 
 def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationKind, order: MoveOrder) -> tuple[Need, str]:
     server = body.server
+    if operation is not None and operation.frozen is not None:
+        return Need.STUCK, f"{_under_way(operation)}, and has not been compared since a restore: {operation.frozen}"
     if operation is not None and operation.state is OperationState.VERIFY:
         text = f"its {operation.kind} waits for its user: 'move confirm' or 'move revert' {operation.uuid}"
         return (Need.CONFIRM, text) if order.confirm else (Need.STUCK, text)

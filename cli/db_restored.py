@@ -53,15 +53,18 @@ class DbRestored(ActionLister):
                 self.warn(f"{silent}; repeat this when it answers")
                 return ("Cell", "Rows told again"), []
         names = {administration.find_cell(database, name).name for name in parsed_args.without}
-        now = database.write(incarnation.advance)
+        now = database.read(incarnation.read) or database.write(incarnation.advance)
         if not now.comparing:
             database.write(incarnation.close, now.uuid, "an operator says that the API database was restored")
         try:
-            done = comparison.compare(self.deployment.registry, ledger, now.uuid, names)
+            done = comparison.compare(self.deployment.registry, ledger, now.uuid, names, self.deployment.images)
         except comparison.ComparisonBlocked as missing:
             self.status = EXIT_INCOMPLETE
             self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
             return ("Cell", "Servers adopted"), []
+        if done.frozen:
+            self.status = EXIT_INCOMPLETE
+            self.warn(f"{done.frozen} operations cannot be decided yet, and take no step: see 'superconductor verify'")
         for refused in done.refused:
             self.status = EXIT_INCOMPLETE
             self.warn(f"{refused}: delete the copy that is wrong")

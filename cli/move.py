@@ -7,9 +7,10 @@ import getpass
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from cells import administration
+from cells import administration, last_body
+from cells.last_body import Ending
 from cli import liveness
 from cli.base import Admin, AdminLister, AdminShow, Table, at_least
 from db.api import operation_steps, operations
@@ -61,7 +62,7 @@ class MoveList(AdminLister):
         rows = [
             (
                 *(each.uuid, each.server_uuid, str(each.kind), _state(each)),
-                *(each.source_host, each.target_host, round(max(0.0, now - each.created_at)), each.fault),
+                *(each.source_host, each.target_host, round(max(0.0, now - each.created_at)), each.frozen or each.fault),
             )
             for each in database.read(operations.list_, query)
         ]
@@ -99,12 +100,15 @@ class MoveShow(AdminShow):
             "Deadline": liveness.moment(each.deadline),
             "Ended": liveness.moment(each.ended_at),
             "Fault": each.fault,
+            "Not Compared": each.frozen,
         }
         return tuple(shown), tuple(shown.values())
 
 
 class _DecideMoves(Admin):
-    """A command that decides about operations."""
+    """A command that decides about operations. ``ending``: what cells are asked about first."""
+
+    ending: ClassVar[Ending | None] = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("operations", metavar="OPERATION", nargs="+", help="its UUID, as 'move list' shows it")
@@ -113,7 +117,9 @@ class _DecideMoves(Admin):
         """``write`` for each; ``refusal`` says why an operation was left as it is."""
 
         def one(uuid: str) -> None:
-            _found(self, uuid)
+            operations.refuse_frozen(_found(self, uuid))
+            if self.ending is not None:
+                last_body.refuse(self.deployment.api_database, self.deployment.registry, self.ending, uuid)
             if not write(uuid).operations:
                 raise errors.Conflict(refusal(_found(self, uuid)))
 
@@ -144,6 +150,8 @@ class MoveConfirm(_DecideMoves):
     Example: superconductor move confirm 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
 
+    ending = Ending.CONFIRM
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database, ledger = self.deployment.api_database, self.ledger
         self.decide(
@@ -156,6 +164,8 @@ class MoveRevert(_DecideMoves):
 
     Example: superconductor move revert 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
+
+    ending = Ending.POINT_BACK
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database

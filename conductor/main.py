@@ -79,7 +79,8 @@ class SuperConductorService:
         owner = f"{SERVER}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         ledger = Ledger(api_database, f"conductor {owner}")
         aside = SetAside(api_database, "api")
-        self._restored = RestoreWatch(api_database, ledger, registry)
+        images = open_store(settings.images_folder)
+        self._restored = RestoreWatch(api_database, ledger, registry, images)
         builder = Builder(
             api_database,
             registry,
@@ -106,6 +107,8 @@ class SuperConductorService:
             vault=vault,
             aside=aside,
             drop=drop,
+            restored=self._restored,
+            images=images,
         )
         self._told = RoundBatcher("operate", operator.advance_servers, pace=OPERATE_PACE_S)
         holds = HoldSweep(ledger, aside, lambda: self._restored.known)

@@ -6,26 +6,35 @@ taken changes nothing. What a guard reads of a cell is what the cell's feed has 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Concatenate, ParamSpec
 
 import msgspec
 
+from cells import last_body
 from cells.cell import Cell
+from cells.last_body import Ending
 from cells.registry import CellRegistry
+from cells.thaw import Thaw
 from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
 from conductor.orders import send_tasks
+from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
-from db.api import addresses, operation_steps, operations, shelving
-from db.api.claims import Ledger
+from db.api import addresses, incarnation, operation_steps, operations, shelving, thaw
+from db.api.claims import Ledger, Stamp
+from db.api.incarnation import Known
 from db.api.operation_steps import Stepped, has_closed
 from db.api.operations import Body, OpenOperation
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
+from db.sql.connection import ApiTransaction
 from images.drop import DropFolders
+from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
@@ -34,9 +43,12 @@ from objects.operation import CALLED_FAILED, WANTED, Operation, OperationKind, O
 from objects.port import Port
 from objects.process import AGENT_BINARY
 from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
+from service.periodic import Every
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 from service.vault import Vault
+
+P = ParamSpec("P")
 
 LOG = logging.getLogger(__name__)
 
@@ -45,8 +57,20 @@ OPERATION_PAGE_SIZE = 200
 STEPS_AT_ONCE = 4
 """Steps that one operation takes in one go at most; the next sweep goes on."""
 
+THAW_INTERVAL_S = 10.0
+"""Seconds between two comparisons of operations that could not be decided: each reads tables of all cells."""
+
 STEP = "operate"
 """The step of dead letters about operations. Their keys are the UUIDs of the operations."""
+
+
+_ENDINGS = {
+    Next.GIVE_UP: Ending.GIVE_UP,
+    Next.POINT_BACK: Ending.POINT_BACK,
+    Next.CONFIRM: Ending.CONFIRM,
+    Next.RECLAIM: Ending.RECLAIM,
+}
+"""Steps that delete a body of a server that may have another one."""
 
 
 class Operator:
@@ -64,12 +88,18 @@ class Operator:
         vault: Vault | None = None,
         aside: SetAside | None = None,
         drop: DropFolders | None = None,
+        restored: RestoreWatch | None = None,
+        images: FolderStore | None = None,
         page: int = OPERATION_PAGE_SIZE,
     ) -> None:
         """``build``: called with the batches of twins that may be handed over. ``auto_confirm``: seconds after which a resize is
         confirmed; 0: only its user does. ``shelved_offload_time``: those after which a shelved server leaves its host; -1: never.
         ``drop``: where hosts leave snapshots and images; None: they write into the image store.
+        ``restored``: says whether the API database was compared with its cells. ``images``: see ``Thaw``.
         """
+        self._restored = restored
+        self._thaw = Thaw(ledger, registry, images)
+        self._thaw_now = Every(THAW_INTERVAL_S)
         self._ledger = ledger
         self._database = ledger.database
         self._registry = registry
@@ -85,10 +115,25 @@ class Operator:
 
     def sweep(self) -> None:
         """Take every open operation as far as it goes, page by page."""
-        after = ""
-        while found := self._database.read(operations.open_page, self._page, after):
-            self._run(found)
-            after = found[-1].operation.server_uuid
+        if self._is_closed:
+            return
+        after, compares = "", self._thaw_now()
+        while page := self._database.read(operations.open_page, self._page, after):
+            self._run(self._compared(page) if compares else page)
+            after = page[-1].operation.server_uuid
+
+    def _compared(self, page: Sequence[OpenOperation]) -> Sequence[OpenOperation]:
+        """The page, once its frozen operations were compared with the cells."""
+        frozen = [each for each in page if each.operation.frozen is not None]
+        if not frozen:
+            return page
+        self._thaw.compare(frozen)
+        return self._database.read(operations.with_bodies, [_uuid(each) for each in page])
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether the API database may be older than what its cells have."""
+        return self._restored is not None and self._restored.known is None
 
     def advance(self, uuids: Collection[str]) -> None:
         """Take these operations as far as they go."""
@@ -103,8 +148,13 @@ class Operator:
     # -- one step of each --------------------------------------------------------------------------------------------------------
 
     def _run(self, found: Sequence[OpenOperation]) -> None:
+        if not self._is_closed:
+            with contextlib.suppress(errors.NotCompared):  # the next sweep goes on
+                self._take_steps(found)
+
+    def _take_steps(self, found: Sequence[OpenOperation]) -> None:
         for _ in range(STEPS_AT_ONCE):
-            due = self._readable(self._aside.due(STEP, found, key=_uuid))
+            due = self._ready(self._aside.due(STEP, found, key=_uuid))
             now = self._database.now()
             by_step: dict[Next, list[OpenOperation]] = defaultdict(list)
             for each in due:
@@ -116,15 +166,15 @@ class Operator:
                 return
             found = self._database.read(operations.with_bodies, sorted(changed))
 
-    def _readable(self, found: Sequence[OpenOperation]) -> list[OpenOperation]:
-        """Set the others aside."""
+    def _ready(self, found: Sequence[OpenOperation]) -> list[OpenOperation]:
+        """Without those that are frozen, and those that cannot be read: these are set aside."""
         odd = {
             _uuid(each): errors.Invalid(f"its row cannot be read: {each.operation.unreadable}")
             for each in found
             if each.operation.unreadable
         }
         self._aside.failed(STEP, odd)
-        return [each for each in found if _uuid(each) not in odd]
+        return [each for each in found if _uuid(each) not in odd and each.operation.frozen is None]
 
     def _take(self, wanted: Next, some: Sequence[OpenOperation], now: float) -> list[str]:
         """Take this step; returns the UUIDs of the operations that may go on at once."""
@@ -135,6 +185,8 @@ class Operator:
             return []
         if wanted is Next.FINISH and self._drop is not None:
             some = [each for each in some if self._is_stored(each, self._drop)]
+        if wanted in _ENDINGS:
+            some = self._not_last(_ENDINGS[wanted], some, now)
         done = self._aside.run(STEP, lambda chunk: self._write(wanted, chunk, now), some, key=_uuid)
         changed: list[str] = []
         for result in done.results:
@@ -152,28 +204,48 @@ class Operator:
         uuids = [each.operation.uuid for each in some]
         match wanted:
             case Next.DUE:
-                return self._database.write(operation_steps.due, uuids, now)
+                return self._step(operation_steps.due, uuids, now)
             case Next.SEND:
-                return self._database.write(operation_steps.send, uuids, now)
+                return self._step(operation_steps.send, uuids, now)
             case Next.SWITCH:
-                return self._ledger.write(operation_steps.switch, uuids, now)
+                return self._charged(operation_steps.switch, uuids, now)
             case Next.CONFIRM:
-                return self._ledger.write(operation_steps.confirm, uuids, now)
+                return self._charged(operation_steps.confirm, uuids, now)
             case Next.POINT_BACK:
-                return self._ledger.write(operation_steps.point_back, uuids, self._on_dead_hosts(some), now)
+                return self._charged(operation_steps.point_back, uuids, self._on_dead_hosts(some), now)
             case Next.GIVE_UP:
                 faults = {each.operation.uuid: _why(each, now) for each in some}
-                return self._ledger.write(operation_steps.give_up, faults, now, dead=self._on_dead_hosts(some))
+                return self._charged(operation_steps.give_up, faults, now, dead=self._on_dead_hosts(some))
             case Next.GIVEN_UP:
-                return self._database.write(operation_steps.given_up, uuids, now)
+                return self._step(operation_steps.given_up, uuids, now)
             case Next.OFFLOAD:
-                return self._ledger.write(shelving.offload, uuids, now)
+                return self._charged(shelving.offload, uuids, now)
             case Next.RECLAIM:
-                return self._ledger.write(operation_steps.reclaim, uuids, now)
+                return self._charged(operation_steps.reclaim, uuids, now)
             case Next.TIME_OUT:
-                return self._database.write(operation_steps.time_out, uuids, now)
+                return self._step(operation_steps.time_out, uuids, now)
             case _:
-                return self._database.write(operation_steps.finish, uuids, now)
+                return self._step(operation_steps.finish, uuids, now)
+
+    def _step(self, fn: Callable[Concatenate[ApiTransaction, P], Stepped], *args: P.args, **kwargs: P.kwargs) -> Stepped:
+        return self._database.write(incarnation.if_compared, self._known, fn, *args, **kwargs)
+
+    def _charged(self, fn: Callable[Concatenate[ApiTransaction, Stamp, P], Stepped], *args: P.args, **kwargs: P.kwargs) -> Stepped:
+        return self._ledger.write(incarnation.charged_if_compared, self._known, fn, *args, **kwargs)
+
+    @property
+    def _known(self) -> Known | None:
+        return self._restored.known if self._restored is not None else None
+
+    def _not_last(self, ending: Ending, some: Sequence[OpenOperation], now: float) -> list[OpenOperation]:
+        """Those whose end deletes no last body of a server. The others are frozen, or wait for their cells."""
+        last = last_body.look(self._registry, ending, some)
+        for uuid, why in last.wrong.items():
+            LOG.error("operation %s is not ended (%s): %s; it is compared with its cells", uuid, ending, why)
+            self._database.write(thaw.freeze, [uuid], why, now)
+        for why in set(last.silent.values()):
+            self._complaints(f"{ending} {why}", logging.WARNING, "operations wait: %s: %s", ending, why)
+        return [each for each in some if _uuid(each) not in last.wrong and _uuid(each) not in last.silent]
 
     def _is_stored(self, each: OpenOperation, drop: DropFolders) -> bool:
         """Whether the image store has what the host of this operation has made, which is moved there now. Otherwise it waits."""

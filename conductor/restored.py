@@ -15,6 +15,7 @@ from db.api.incarnation import Incarnation, Known
 from db.cell import incarnation_mark
 from db.cell.incarnation_mark import KnownMark
 from db.sql.engine import ApiDatabase
+from images.store import FolderStore
 from objects import errors
 from objects.mask import mask_url
 from service.rate_limited_log import RateLimitedLog
@@ -30,7 +31,11 @@ class RestoreWatch:
     ``known``: the incarnation that a lease must match. It is None before the first agreement, and while the databases disagree.
     """
 
-    def __init__(self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry) -> None:
+    def __init__(
+        self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry, images: FolderStore | None = None
+    ) -> None:
+        """``images``: see ``Thaw``."""
+        self._images = images
         self._database = api_database
         self._ledger = ledger
         self._registry = registry
@@ -81,9 +86,14 @@ class RestoreWatch:
             self._agree(now, cells, marks, confirmed_marks, stepped)
 
     def _advance(self) -> tuple[Incarnation, bool]:
-        """Return the incarnation, and whether this process has raised its mark. The process that does checks all cells."""
-        now = self._database.read(incarnation.read)
-        if now is not None and not now.due and self.known is not None:
+        """Return the incarnation, and whether this process checks all cells: those that raise its mark do.
+
+        The mark of a database that may be restored stays: its time tells how much is lost.
+        """
+        now, known = self._database.read(incarnation.read), self.known
+        if now is not None and known is None:
+            return now, True
+        if now is not None and known is not None and (not now.due or now.moved or now.uuid != known.uuid or now.mark < known.mark):
             return now, False
         return self._database.write(incarnation.advance), True
 
@@ -131,7 +141,7 @@ class RestoreWatch:
         if not now.comparing:
             self._database.write(incarnation.close, now.uuid, why)
         try:
-            done = comparison.compare(self._registry, self._ledger, now.uuid)
+            done = comparison.compare(self._registry, self._ledger, now.uuid, images=self._images)
         except comparison.ComparisonBlocked as missing:
             waits = f"{why.partition(WAITS)[0]}{WAITS}{mask_url(str(missing))}"
             self._database.write(incarnation.explain, waits)
@@ -140,6 +150,8 @@ class RestoreWatch:
         self._last = None
         found = ", ".join(f"{count} of {name}" for name, count in sorted(done.adopted.items()) if count)
         LOG.warning("the API database was compared with its cells; servers adopted: %s", found or "none")
+        if done.frozen:
+            LOG.warning("%d operations cannot be decided yet, and take no step: see 'superconductor verify'", done.frozen)
         for refused in done.refused:
             LOG.error("%s: delete the copy that is wrong", refused)
         self.reason = "the comparison has just been done"

@@ -86,6 +86,10 @@ class ReadOnlyDatabase(DatabaseUnavailable):
     """A database takes no writes: a replica, or one that was told so; what is in it can be read."""
 
 
+class NotCompared(Conflict, Transient):
+    """The API database was restored, and what is to be changed has not been compared with its cells yet."""
+
+
 class Unsupported(SuperconductorError):
     """A peer speaks a version of a message that this process does not."""
 

@@ -139,7 +139,7 @@ class Operation(Object, frozen=True, kw_only=True):
     ``power_before``: what the source gets back where it is started again. ``held``: whether the source was ever asked to be off
     or to go over, or may still be changed by a task that was ended. ``forced``: the source's host is called dead. ``vcpus``,
     ``memory_mb`` (MiB): the twin's size. ``outcome`` None: it is open. ``unreadable``: the columns of its row that cannot be read,
-    if any; their fields mean nothing.
+    if any; their fields mean nothing. ``frozen``: why it takes no step before it was compared with the cells; None: it was.
     Times in seconds since the epoch.
     """
 
@@ -167,6 +167,7 @@ class Operation(Object, frozen=True, kw_only=True):
     ended_at: float | None = None
     outcome: Outcome | None = None
     fault: str | None = None
+    frozen: str | None = None
     unreadable: str = ""
 
     @property

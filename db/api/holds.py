@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import builds, incarnation, leases
+from db.api import builds, incarnation
 from db.api.incarnation import Known
 from db.api.ledger import Stamp
 from db.api.tables import allocations, build_requests, cell_mappings, holds, instance_mappings, inventories
@@ -113,7 +113,7 @@ def expire(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, known: K
 
     ``known``: as for ``leases.lease``. In a restored database a hold may have been booted before: its servers would be lost.
     """
-    values = {"batch": batch_id, "now": now} | leases.incarnation_values(known)
+    values = {"batch": batch_id, "now": now} | incarnation.parameters_of(known)
     if not tx.execute(_END_EXPIRED, values).rowcount:
         return False
     _delete_members(tx, stamp, batch_id, now, NOBODY)

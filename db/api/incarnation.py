@@ -8,19 +8,25 @@ requests while an incarnation is compared with its cells, and no process that kn
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from db.api.epochs import Epoch, bump
-from db.api.tables import build_requests, cell_marks, epochs, incarnation
+from db.api.ledger import Stamp
+from db.api.tables import build_requests, cell_marks, epochs, holds, incarnation, operations
 from db.sql import clock, dialect, galera
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
+from objects import errors
 from objects.base import Object
 from objects.hold import HELD
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MARK_INTERVAL_S = 5.0
 """Seconds between two marks. A restore that loses less than this shows in no mark, only in the server's identity."""
@@ -102,6 +108,16 @@ _OPEN = (
 )
 _STILL = sa.case((build_requests.c.state == HELD, HELD), else_="queued")
 _LIFT = sa.update(build_requests).values(fence=build_requests.c.fence + FENCE_STEP, state=_STILL, owner=None, lease_until=0.0)
+_LOST = sa.select(clock.Now() - _I.changed_at).where(_ONE)
+_FREEZE = sa.update(operations).where(operations.c.open_for > "").values(frozen=sa.bindparam("why"), updated_at=clock.Now())
+_LATER = tuple(
+    sa.update(table).where(*where).values({column: column + sa.bindparam("seconds") for column in columns})
+    for table, columns, where in (
+        (operations, [operations.c.deadline], [operations.c.open_for > ""]),
+        (build_requests, [build_requests.c.deadline, build_requests.c.held_until], []),
+        (holds, [holds.c.expires_at], []),
+    )
+)
 _RAISE_EPOCHS = sa.update(epochs).values(epoch=epochs.c.epoch + EPOCH_STEP)
 _MARKS = Upsert(cell_marks, key=["cell_uuid"], replaced=["mark"])
 
@@ -131,12 +147,22 @@ def advance(tx: ApiTransaction) -> Incarnation:
 def close(tx: ApiTransaction, known: str, reason: str) -> bool:
     """Begin a comparison: nobody leases requests until ``open_`` ends it. False if one is running, or ``known`` is not current.
 
-    The fences of all requests rise in the same transaction, so their drivers lose them.
+    The fences of all requests rise in the same transaction, so their drivers lose them. All open operations are frozen: they take
+    no step before they were compared (``cells/thaw.py``).
     """
+    lost = tx.execute(_LOST).scalar_one_or_none()
     if not tx.execute(_CLOSE, {"of": known, "why": reason}).rowcount:
         return False
     tx.execute(_LIFT)
+    tx.execute(_FREEZE, {"why": reason})
+    _lift_deadlines(tx, lost)
     return True
+
+
+def _lift_deadlines(tx: ApiTransaction, seconds: float | None) -> None:
+    """What was to end by a time ends later, by the seconds since the last mark: nobody could work on it."""
+    for later in _LATER if seconds is not None and seconds > 0 else ():
+        tx.execute(later, {"seconds": seconds})
 
 
 def explain(tx: ApiTransaction, reason: str) -> None:
@@ -149,8 +175,10 @@ def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
 
     All epochs rise, so that processes load their caches again: they may have seen a restored epoch with other rows.
     """
+    lost = tx.execute(_LOST).scalar_one_or_none()
     if not tx.execute(_OPEN, {"of": known, "new": new, "at": mark}).rowcount:
         return False
+    _lift_deadlines(tx, lost)
     bump(tx, Epoch.FEEDS)
     tx.execute(_RAISE_EPOCHS)
     return True
@@ -177,3 +205,44 @@ CLOSED = (
     sa.exists().where(_ONE, sa.or_(_I.state != LEASING, _I.server != ServerIdentity(), sa.and_(_IS_KNOWN, _OTHER))).correlate(None)
 )
 """SQL condition: a process that knows ``incarnation`` at ``mark`` may lease nothing (``incarnation`` empty: it knows none)."""
+_CLOSED_FOR = sa.select(_I.reason).where(_ONE, CLOSED)
+
+
+def parameters_of(known: Known | None) -> dict[str, str | int]:
+    """The parameters of ``CLOSED``."""
+    return {"incarnation": known.uuid, "mark": known.mark} if known else {"incarnation": "", "mark": 0}
+
+
+def is_closed(tx: ApiTransaction, known: Known | None = None) -> bool:
+    """Whether the API database is compared with its cells, or has to be. ``known``: what the caller knows; None: nothing."""
+    return tx.execute(_CLOSED_FOR, parameters_of(known)).first() is not None
+
+
+def refuse_unless_compared(tx: ApiTransaction, known: Known | None = None) -> None:
+    """Raise errors.NotCompared if it ``is_closed``."""
+    if is_closed(tx, known):
+        raise errors.NotCompared(
+            "The database may have been restored from a backup, and has not been compared with its cells yet: try again later"
+        )
+
+
+def if_compared(
+    tx: ApiTransaction, known: Known | None, fn: Callable[Concatenate[ApiTransaction, P], T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """``fn`` in this transaction. Raises as ``refuse_unless_compared``."""
+    refuse_unless_compared(tx, known)
+    return fn(tx, *args, **kwargs)
+
+
+def charged_if_compared(
+    tx: ApiTransaction,
+    stamp: Stamp,
+    known: Known | None,
+    fn: Callable[Concatenate[ApiTransaction, Stamp, P], T],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """The same of what a ledger writes."""
+    refuse_unless_compared(tx, known)
+    return fn(tx, stamp, *args, **kwargs)

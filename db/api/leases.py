@@ -185,7 +185,7 @@ def lease(
     Rows that another conductor is leasing are skipped on PostgreSQL and MariaDB. SQLite has one writer at a time.
     """
     # The lock of the spec's row makes one conductor lease the whole batch.
-    specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | incarnation_values(known))}
+    specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | incarnation.parameters_of(known))}
     rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now, "furthest": furthest(now, seconds)}).all() if specs else []
     if not rows:
         return []
@@ -200,7 +200,9 @@ def lease_without_spec(
     tx: ApiTransaction, owner: str, now: float, seconds: float, limit: int, known: Known | None = None
 ) -> list[LeasedBatch]:
     """Lease at most ``limit`` requests past their deadline whose spec is gone: ``lease`` does not find these."""
-    rows = tx.execute(_SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | incarnation_values(known)).all()
+    rows = tx.execute(
+        _SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | incarnation.parameters_of(known)
+    ).all()
     for chunk in chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return [_batch(batch, members, None, None) for batch, members in _leased(rows).items()]
@@ -258,11 +260,6 @@ def _stand_in(batch_id: str) -> RequestSpec:
     """A placeholder for a spec that cannot be read."""
     nothing = Flavor(flavor_id="", name="", vcpus=0, memory_mb=0)
     return RequestSpec(batch_id=batch_id, request_id=request_of(batch_id) or "", project_id="", user_id="", name="", flavor=nothing)
-
-
-def incarnation_values(known: Known | None) -> dict[str, str | int]:
-    """The parameters of ``incarnation.CLOSED``."""
-    return {"incarnation": known.uuid, "mark": known.mark} if known else {"incarnation": "", "mark": 0}
 
 
 def refence(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, int]:

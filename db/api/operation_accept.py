@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db import secrets
-from db.api import addresses, edits, mappings, operations, quotas, server_images, spec_fields
+from db.api import addresses, edits, incarnation, mappings, operations, quotas, server_images, spec_fields
 from db.api.operations import Body
 from db.api.tables import all_or_nothing, build_requests, instance_mappings, request_specs
 from db.api.tables import operations as table
@@ -33,6 +34,10 @@ from objects.task import Power, TaskState
 
 NUMBERS = 4
 """Task numbers of one operation: its task or hold, one that no task has, the task of its twin, and the start at its end."""
+
+
+LOST_MOVE_TIMEOUT_S = 3600.0
+"""Seconds in which a move should end that the API database had lost."""
 
 
 class NewOperation(Object, frozen=True, kw_only=True):
@@ -77,10 +82,14 @@ def accept_all(tx: ApiTransaction, asked: Sequence[NewOperation], now: float) ->
 
     Raises errors.NotFound for an unknown or deleted server, errors.Conflict if a server's state, lock or open operation does not
     allow it, errors.Invalid for a destination that cannot be, and errors.OverQuota. Nothing is then written for any of them.
+    errors.NotCompared is raised for servers of a restored database (``cells/thaw.py``).
     """
     servers = lock_servers(tx, {each.server_uuid: each.scope for each in asked})
     bodies = {uuid: body for uuid, (_, body) in servers.items()}
+    incarnation.refuse_unless_compared(tx)
     found = operations.open_for(tx, bodies)
+    for operation in found.values():
+        operations.refuse_frozen(operation)
     _refuse_unless_ready(tx, asked, bodies, found)
     _end_interrupted(tx, found.values(), now)
     accepted = [_operation(each, *servers[each.server_uuid], found.get(each.server_uuid), now) for each in asked]
@@ -159,6 +168,35 @@ def store(tx: ApiTransaction, some: Sequence[Operation]) -> None:
     except DuplicateEntry as error:
         which = f"server {some[0].server_uuid}" if len(some) == 1 else f"one of {len(some)} servers"
         raise errors.Conflict(f"another operation on {which} was just accepted; wait until it has ended") from error
+
+
+def moving(source: Body, twin: Body, now: float, *, frozen: str | None = None) -> Operation:
+    """The operation that has made the body ``twin``, as far as that is known. It is on its way."""
+    is_live, is_respawn = twin.server.power is Power.INCOMING, source.server.state == "error"
+    kind = OperationKind.RESPAWN if is_respawn else OperationKind.LIVE_MIGRATE if is_live else OperationKind.MIGRATE
+    new = str(uuid4())
+    return Operation(
+        uuid=new,
+        server_uuid=twin.server.uuid,
+        kind=kind,
+        state=OperationState.BUILDING,
+        number=twin.server.turn * NUMBERS,
+        power_before=Power.OFF if twin.server.power is Power.OFF else Power.ON,
+        project_id=twin.server.project_id,
+        user_id=twin.server.user_id,
+        request_id=f"req-{new}",
+        created_at=now,
+        updated_at=now,
+        deadline=now + LOST_MOVE_TIMEOUT_S,
+        held=not is_respawn,
+        source_uuid=source.uuid,
+        twin_uuid=twin.uuid,
+        source_host=source.server.host,
+        target_host=twin.server.host,
+        vcpus=twin.charge[0],
+        memory_mb=twin.charge[1],
+        frozen=frozen,
+    )
 
 
 def last_number(home: Body, body: Body) -> int:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from db.api import builds, hostnames, operation_accept, operation_steps, operations, quotas
+from db.api import builds, hostnames, operation_accept, operation_steps, operations, quotas, thaw
 from db.api.ledger import Stamp
 from db.api.operations import Body
 from db.api.tables import instance_mappings
@@ -19,8 +19,9 @@ from db.audit import operations as audit_operations
 from db.audit.operations import BodyRole
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from objects.instance import State
 from objects.instance_row import InstanceRow
-from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.operation import Operation, OperationKind, OperationState
 from objects.quota import QuotaUsage
 from objects.task import Power
 
@@ -122,8 +123,6 @@ def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
 
 # -- bodies that the API database has lost ---------------------------------------------------------------------------------------
 
-RESTORED = "The API database was restored from a backup that was older than the end of this operation."
-
 _GOES_ON = (
     sa.update(table)
     .where(
@@ -160,13 +159,23 @@ def give_home(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
 def follow_rows(tx: ApiTransaction, rows: Sequence[InstanceRow], now: float) -> None:
     """Let servers be the latest of these bodies that may run, and their operations go on from what the cells show.
 
-    The mappings of the bodies were just written. Nothing is deleted: the bodies that a server was before are found by an audit.
+    The mappings of the bodies were just written. A lost move on its way is open again. Nothing is deleted: the bodies that a
+    server was before are found by an audit.
     """
     for row in sorted(rows, key=lambda each: each.turn):
         if row.server_uuid is None or tx.execute(_GOES_ON, {"twin": row.uuid, "host": row.host, "now": now}).rowcount:
             continue  # its sweep switches, once the body has told that it is ACTIVE
         if row.may_run:
             _point(tx, row, now)
+        elif row.state in (State.SCHEDULED, State.BUILDING, State.ACTIVE):
+            _reopen(tx, row, now)
+
+
+def _reopen(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
+    """A move was under way to this body, or has ended with it: it goes on, once it was compared with the cells."""
+    [each] = _locked(tx, [row.uuid])
+    if each.operation is None and each.home is not None and each.shown is not None and not each.is_shown:
+        operation_accept.store(tx, [operation_accept.moving(each.shown, each.body, now, frozen="the API database had lost it")])
 
 
 def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
@@ -174,8 +183,11 @@ def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
     shown, home = each.shown, each.home
     if home is None or (not each.is_shown and shown is not None and _stays(shown, row)):
         return
+    if each.operation is not None and each.operation.frozen is not None:
+        return  # once it was compared with the cells, it is known what the server is
     if each.operation is not None and operation_accept.turn_of(each.operation.number) < row.turn:
-        operations.end(tx, [each.operation], Outcome.GIVEN_UP, now, RESTORED)
+        thaw.freeze(tx, [each.operation.uuid], f"its server has a later body, {row.uuid}", now)
+        return
     if each.is_shown or shown is None or shown.server.deleted:
         quotas.add(tx, row.project_id, {row.user_id: QuotaUsage(instances=1)})  # what it was before is not counted any more
     tx.execute(_POINT, {"home": home.uuid, "body": row.uuid, "number": operation_accept.last_number(home, each.body)})
@@ -197,7 +209,7 @@ def delete_ended(tx: ApiTransaction, stamp: Stamp, uuid: str, now: float) -> Non
     """
     for each in _locked(tx, [uuid]):
         operation = each.operation
-        if operation is not None and uuid in (operation.source_uuid, operation.twin_uuid):
+        if operation is not None and (operation.frozen is not None or uuid in (operation.source_uuid, operation.twin_uuid)):
             continue
         if each.is_shown:
             builds.delete(tx, stamp, each.server, project_id=None, now=now)

@@ -301,8 +301,13 @@ def recall(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
 
 
 def abort(ledger: claims.Ledger, operation_uuid: str, why: str) -> Stepped:
-    """Give up an operation that is under way, or recall it if it sends. It changed nothing if it is in another state."""
+    """Give up an operation that is under way, or recall it if it sends. It changed nothing if it is in another state.
+
+    Raises errors.NotCompared for a frozen one.
+    """
     database = ledger.database
+    for operation in database.read(operations.get, [operation_uuid]):
+        operations.refuse_frozen(operation)
     stepped = ledger.write(give_up, {operation_uuid: why}, database.now())
     return stepped if stepped.operations else database.write(recall, [operation_uuid], database.now())
 
@@ -399,7 +404,7 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
 def has_started(each: OpenOperation) -> bool:
     """Whether the cell has the start of an operation in *starting*: if it settles interfaces, whether that has ended there."""
     told, number = each.source.server if each.source is not None else None, each.operation.number + 3
-    if told is None or told.deleted or told.task_number > number:
+    if told is None or told.deleted or told.state == "deleted" or told.task_number > number:
         return True
     return told.task_number == number and (told.task_state.over or not each.operation.settles)
 
@@ -485,17 +490,27 @@ def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation]
     for each in some:
         if each.twin is None:
             raise errors.Conflict(f"operation {each.operation.uuid} has lost its twin")
+    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _initiators(some), now)
+    charge(tx, some)
+    operations.end(tx, [each.operation for each in some], Outcome.DONE, now)
+    return deleted
+
+
+def charge(tx: ApiTransaction, some: Sequence[OpenOperation]) -> None:
+    """Charge the twins of these operations for their whole size: they are the servers now."""
     charged_for = [(each.operation.twin_uuid, each.operation.vcpus or 0, each.operation.memory_mb or 0) for each in some]
     _each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
-    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _initiators(some), now)
     growth: list[tuple[str, str, QuotaUsage]] = []
     for each, twin in [(each, each.twin) for each in some if each.twin is not None]:
         more_cores, more_ram = (each.operation.vcpus or 0) - twin.charge[0], (each.operation.memory_mb or 0) - twin.charge[1]
         growth.append((each.operation.project_id, twin.server.user_id, QuotaUsage(cores=more_cores, ram=more_ram)))
     for project_id, more in shares(growth).items():
         quotas.add(tx, project_id, more)
-    operations.end(tx, [each.operation for each in some], Outcome.DONE, now)
-    return deleted
+
+
+def explain(tx: ApiTransaction, uuid: str, fault: str) -> None:
+    """Store why the operation comes to nothing."""
+    tx.execute(_FAULT, {"op": uuid, "why": fault})
 
 
 def _initiators(some: Sequence[OpenOperation]) -> dict[str, Initiator]:
@@ -550,7 +565,7 @@ def delete(
 
     ``reclaims``: also one that is soft-deleted; else that one stays so.
     Returns the bodies that cells have to delete; None if the server is deleted already. Raises errors.Conflict for a locked server,
-    unless ``ignores_lock``.
+    unless ``ignores_lock``, and errors.NotCompared while its operation is frozen.
     """
     home = operations.bodies(tx, [server_uuid])[server_uuid]
     shown = home.body_uuid or server_uuid
@@ -565,6 +580,7 @@ def delete(
     if bodies[shown].server.deleted:
         return None
     edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)
+    operations.refuse_frozen(now_open)
     if now_open is not None and now_open.state is State.SOFT_DELETED and not reclaims:
         return []
     return _end_server(tx, stamp, bodies[shown], list(bodies.values()), now_open, initiator, now)

@@ -132,6 +132,7 @@ def operation_of(row: sa.Row[Any]) -> Operation:
         ended_at=None if row.ended_at is None else read("ended_at", float, 0.0),
         outcome=None if now_open else read("outcome", Outcome, Outcome.FAILED),
         fault=row.fault,
+        frozen=row.frozen,
         unreadable=", ".join(odd),
     )
 
@@ -327,6 +328,13 @@ def erase_secrets(tx: ApiTransaction, uuids: Sequence[str]) -> None:
         tx.execute(_ERASE, {"uuids": list(uuids)})
 
 
+def refuse_frozen(operation: Operation | None) -> None:
+    """Raise errors.NotCompared for an operation that takes no step before it was compared with the cells."""
+    if operation is not None and operation.frozen is not None:
+        text = f"The {operation.kind} of instance {operation.server_uuid} has not been compared with its cells"
+        raise errors.NotCompared(f"{text} since the database was restored from a backup: operation {operation.uuid}")
+
+
 # -- locking -------------------------------------------------------------------------------------------------------------------
 
 
@@ -342,15 +350,18 @@ def lock_bodies(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
     return _bodies(tx, uuids, _LOCK_BODIES)
 
 
-def lock(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState]) -> Locked:
-    """Lock those of these operations that are in one of ``states``, their bodies and home rows first."""
+def lock(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState], *, frozen: bool = False) -> Locked:
+    """Lock those of these operations that are in one of ``states``, their bodies and home rows first.
+
+    ``frozen``: only those that have not been compared with their cells; else these are left out.
+    """
     # which bodies these are never changes, so it may be read without a lock
     found = lock_bodies(tx, _uuids_of(get(tx, sorted(uuids))))
     now = [operation_of(row) for row in tx.execute(_LOCK, {"uuids": sorted(uuids)})]
     wanted = tuple(
         OpenOperation(operation=each, source=found.get(each.source_uuid or ""), twin=found.get(each.twin_uuid or ""))
         for each in now
-        if each.outcome is None and each.state in states and not each.unreadable
+        if each.outcome is None and each.state in states and not each.unreadable and (each.frozen is not None) is frozen
     )
     return Locked(operations=wanted, bodies=found)
 
@@ -365,6 +376,7 @@ _END = by_index(
         open_for=sa.null(),
         outcome=sa.bindparam("how"),
         sealed=sa.null(),
+        frozen=sa.null(),
         ended_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
     ),

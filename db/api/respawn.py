@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from db.api import mappings, operations
+from db.api import incarnation, mappings, operations
 from db.api.operation_accept import NUMBERS, Twin, insert_twins, store
 from db.api.operations import Body
 from db.api.tables import all_or_nothing
@@ -28,10 +28,11 @@ def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: flo
     """Queue another body for each of these, whose summaries were just written in this transaction; returns the servers.
 
     Left out: deleted servers, those that had an operation before, members of an open all-or-nothing batch, and servers with user
-    data or a password, because these were erased at the API level. ``timeout``: seconds until the operation is given up.
+    data or a password, because these were erased at the API level. While a restored database is compared with its cells, all are:
+    they may have other bodies. ``timeout``: seconds until the operation is given up.
     """
     ended = [body for body in operations.lock_bodies(tx, bodies).values() if _is_first(body)]
-    if not ended:
+    if not ended or incarnation.is_closed(tx):
         return []
     batches = {body.server.batch_id for body in ended}
     whole = set(tx.execute(_WHOLE, {"batches": sorted(batches)}).scalars())

@@ -374,6 +374,7 @@ operations = table(
     sa.Column("outcome", sa.String(16)),  # done | failed | given-up | reverted | deleted
     sa.Column("fault", sa.Text),
     sa.Column("sealed", Sealed),  # BootSecrets of a rebuild, for scope "api"; erased with the end of its task
+    sa.Column("frozen", sa.Text),  # why it takes no step before it was compared with the cells; NULL: it was
     sa.Index("ix_operations_twin_uuid", "twin_uuid"),
     sa.Index("ix_operations_server", "server_uuid", "created_at"),
     sa.Index("ix_operations_ended_at", "ended_at"),

@@ -59,6 +59,16 @@ def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
     return Rows(rows=found, head=feed.head(tx))
 
 
+_OF_SERVERS = sa.select(*_ROWS.selected_columns).where(
+    sa.or_(instances.c.uuid.in_(dialect.uuids()), instances.c.server_uuid.in_(dialect.uuids()))
+)
+
+
+def bodies(tx: CellTransaction, servers: Iterable[str]) -> list[InstanceRow]:
+    """The rows of all bodies of these servers. It reads the whole table, as no index is kept for this."""
+    return [InstanceRow(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _OF_SERVERS, servers)]
+
+
 _PORTS = sa.select(builds.c.instance_uuid, builds.c.ports).where(
     builds.c.instance_uuid.in_(dialect.uuids()), builds.c.ports.is_not(None)
 )

@@ -36,7 +36,9 @@ class BodyRole(Object, frozen=True, kw_only=True):
 
     @property
     def is_needed(self) -> bool:
-        """Whether it is its server, or its open operation's."""
+        """Whether it is its server, or its open operation's. While that has not been compared with the cells, any may be."""
+        if self.operation is not None and self.operation.frozen is not None:
+            return True
         bodies = (self.operation.source_uuid, self.operation.twin_uuid) if self.operation is not None else ()
         return self.is_shown or self.body.uuid in bodies
 

@@ -1,0 +1,31 @@
+"""Take over rows of a cell before its feed tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cells.cell import Cell
+from db.api import events
+from db.api.claims import Ledger
+from db.api.events import FeedPosition
+from objects import errors
+from objects.feed import FeedEvent
+
+TRIES = 3
+"""How often the events are applied, if the reader of the feed moves the cursor meanwhile."""
+
+
+def apply_rows(ledger: Ledger, cell: Cell, told: Sequence[FeedEvent]) -> bool:
+    """Apply these events of the cell as a reader of its feed would; the cursor stays.
+
+    Returns false if the cursor was moved each time.
+    """
+    for _ in range(TRIES):
+        try:
+            cursor = ledger.database.write(events.cursor, cell.uuid)
+            position = FeedPosition(cell_uuid=cell.uuid, cursor=cursor, upto=cursor)
+            ledger.write(events.apply, position, told, now=ledger.database.now())
+        except errors.Conflict:
+            continue
+        return True
+    return False

@@ -1,0 +1,136 @@
+"""Compare the frozen operations of a restored API database with the cells, and let them go on or end.
+
+``cells/verdict.py`` decides about each, and ``db/api/thaw.py`` writes that. All may be repeated, by several processes at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from cells.catch_up import apply_rows
+from cells.cell import Cell
+from cells.fan_out import Answered, fan_out
+from cells.registry import CellRegistry
+from cells.verdict import Seen, judge
+from db.api import operations, thaw
+from db.api.claims import Ledger
+from db.api.operations import OpenOperation
+from db.audit import cell_rows
+from db.cell import rebuild
+from images.store import FolderStore
+from objects import errors, feed_check
+from objects.instance import State
+from objects.instance_row import InstanceRow
+from objects.operation import OperationKind
+from objects.verdict import Fate, Verdict
+from service.rate_limited_log import RateLimitedLog
+from service.steps import step
+
+LOG = logging.getLogger(__name__)
+
+PAGE_SIZE = 200
+"""Operations compared with one read of each cell."""
+
+
+class Thaw:
+    """Compares frozen operations."""
+
+    def __init__(self, ledger: Ledger, registry: CellRegistry, images: FolderStore | None = None) -> None:
+        """``images``: the image store; None: what it has is not known."""
+        self._ledger = ledger
+        self._database = ledger.database
+        self._registry = registry
+        self._images = images
+        self._complaints = RateLimitedLog(LOG)
+
+    def compare_all(self) -> Counter[Fate]:
+        """Compare every frozen operation; returns what came of how many."""
+        fates: Counter[Fate] = Counter()
+        after = ""
+        while page := self._database.read(thaw.frozen, PAGE_SIZE, after):
+            fates.update(self.compare(page))
+            after = page[-1].operation.server_uuid
+        return fates
+
+    def compare(self, page: Sequence[OpenOperation]) -> Counter[Fate]:
+        """Compare these, at most PAGE_SIZE. One that cannot be decided stays frozen, and stores why."""
+        fates: Counter[Fate] = Counter()
+        for each, verdict in self.verdicts(page):
+            operation = each.operation
+            fates[verdict.fate] += 1
+            if verdict.fate is Fate.UNDECIDED:
+                if verdict.reason != operation.frozen:
+                    self._database.write(thaw.explain, operation.uuid, verdict.reason)
+                text = "instance %s: its %s stays as it is: %s"
+                self._complaints(operation.uuid, logging.WARNING, text, operation.server_uuid, operation.kind, verdict.reason)
+                continue
+            done = self._ledger.write(thaw.carry_out, operation.uuid, verdict, self._database.now())
+            if done.operations:
+                about = {"state": operation.state, "fate": verdict.fate}
+                step(LOG, f"{operation.kind}: compared", operation.server_uuid, operation.request_id, **about)
+        return fates
+
+    def verdicts(self, page: Sequence[OpenOperation]) -> list[tuple[OpenOperation, Verdict]]:
+        """What is to become of these operations. What the cells' rows tell is applied first: steps rely on it."""
+        readable = [each for each in page if not each.operation.unreadable]
+        rows, silent = self._rows({each.operation.server_uuid for each in readable})
+        self._take_over(readable, silent)
+        fresh = self._database.read(operations.with_bodies, [each.operation.uuid for each in readable])
+        return [(each, self._judge(each, rows, silent)) for each in fresh]
+
+    def _judge(self, each: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]) -> Verdict:
+        seen = Seen(rows=rows.get(each.operation.server_uuid, {}), silent=silent, image=self._has_image(each))
+        return judge(each, seen)
+
+    def _has_image(self, each: OpenOperation) -> bool | None:
+        """Whether the store has what the operation writes there; None: it does not answer, or the operation writes nothing."""
+        operation = each.operation
+        if self._images is None:
+            return None
+        try:
+            if operation.kind is OperationKind.SHELVE:
+                return self._images.exists(operation.uuid)
+            if operation.kind.makes_image:
+                self._images.about(operation.uuid)
+                return True
+        except errors.NotFound:
+            return False
+        except errors.ServiceUnavailable as error:
+            self._complaints("images", logging.WARNING, "the image store does not answer: %s", error)
+        return None
+
+    def _rows(self, servers: Iterable[str]) -> tuple[dict[str, dict[str, InstanceRow]], dict[str, str]]:
+        """The rows of all bodies of these servers that were handed over to a cell, by server and body; and the silent cells."""
+        wanted = sorted(servers)
+        silent = {uuid: str(reason) for uuid, reason in self._registry.broken().items()}
+        found: dict[str, dict[str, InstanceRow]] = defaultdict(dict)
+        for answer in fan_out(self._registry.cells(), cell_rows.bodies, wanted):
+            if not isinstance(answer, Answered):
+                silent[answer.cell.uuid] = answer.reason
+                continue
+            for row in answer.value:
+                if row.state is not State.STAGED:
+                    found[row.server][row.uuid] = row
+        return found, silent
+
+    def _take_over(self, page: Sequence[OpenOperation], silent: dict[str, str]) -> None:
+        """Apply the rows of the operations' bodies. A cell of which that fails is as silent as others."""
+        by_cell: dict[str, list[str]] = defaultdict(list)
+        for each in page:
+            for body in (each.source, each.twin):
+                if body is not None and body.server.cell_uuid is not None and body.server.cell_uuid not in silent:
+                    by_cell[body.server.cell_uuid].append(body.uuid)
+        for cell_uuid, uuids in by_cell.items():
+            try:
+                self._apply(self._registry.get(cell_uuid), uuids)
+            except (errors.CellUnavailable, errors.NotFound, errors.Invalid) as error:
+                silent[cell_uuid] = str(error)
+
+    def _apply(self, cell: Cell, uuids: Sequence[str]) -> None:
+        if cell.mapping.is_cell0:
+            return
+        read = cell.read(rebuild.of, sorted(uuids), cell.now())
+        if not apply_rows(self._ledger, cell, [feed_check.checked(event)[0] for event in read.events]):
+            raise errors.CellUnavailable(f"the feed of cell '{cell.name}' is being read")

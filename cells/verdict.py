@@ -1,0 +1,186 @@
+"""What is to become of an operation of a restored API database, by what the cells' rows of its server show.
+
+All that the backup has did happen, and the cells may show what happened since. Each operation has four task numbers and one turn.
+So a row with a later number or turn shows that the operation has ended. Nothing here reads or writes (``docs/moves.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from db.api.operation_accept import NUMBERS, turn_of
+from db.api.operations import OpenOperation
+from objects.base import Object
+from objects.instance import State
+from objects.instance_row import InstanceRow
+from objects.operation import Operation, OperationKind, OperationState
+from objects.task import Power
+from objects.verdict import Fate, Verdict
+
+FORWARD = (
+    OperationState.PLACING,
+    OperationState.HOLDING,
+    OperationState.BUILDING,
+    OperationState.SENDING,
+    OperationState.VERIFY,
+    OperationState.REVERTING,
+)
+"""The states of a move on its way, in their order. What the cells show takes an operation forward only."""
+
+
+class Seen(Object, frozen=True, kw_only=True):
+    """What is seen of one operation's server.
+
+    ``rows``: of its bodies that were handed over to a cell, by uuid. ``silent``: why cells did not answer, by their uuids.
+    ``image``: whether the image store has the operation's snapshot or image; None: it could not be asked.
+    """
+
+    rows: Mapping[str, InstanceRow]
+    silent: Mapping[str, str] = {}
+    image: bool | None = None
+
+    def waits_for(self, cells: Iterable[str | None]) -> str:
+        """Why one of these cells did not answer; empty if all did."""
+        return next((self.silent[cell] for cell in cells if cell is not None and cell in self.silent), "")
+
+
+def judge(each: OpenOperation, seen: Seen) -> Verdict:
+    operation = each.operation
+    homes = [body.server.cell_uuid for body in (each.source, each.twin) if body is not None]
+    if reason := seen.waits_for(homes):
+        return _undecided(f"it is compared when its cell answers: {reason}")
+    bodies = [uuid for uuid in (operation.source_uuid, operation.twin_uuid) if uuid is not None]
+    gone = tuple(uuid for uuid in bodies if _has_ended(seen.rows.get(uuid)))
+    if any(_is_later(row, operation.number) for row in seen.rows.values()):
+        found = _of_ended(operation, seen)
+    elif operation.kind.moves:
+        found = _of_move(each, seen)
+    else:
+        found = _of_task(operation, seen)
+    if found.fate is Fate.DELETE and seen.silent:
+        return _undecided(f"a cell that does not answer may have its server: {next(iter(seen.silent.values()))}")
+    source = seen.rows.get(operation.source_uuid or "")
+    asked = source is not None and source.state is State.ACTIVE and source.task_number >= operation.number
+    return msgspec.structs.replace(found, gone=gone, asked=asked, image=seen.image is not False)
+
+
+def _undecided(reason: str) -> Verdict:
+    return Verdict(fate=Fate.UNDECIDED, reason=reason)
+
+
+def _resume(state: OperationState) -> Verdict:
+    return Verdict(fate=Fate.RESUME, state=state)
+
+
+def _arrive(row: InstanceRow) -> Verdict:
+    return Verdict(fate=Fate.ARRIVE, body=row.uuid)
+
+
+def _is_later(row: InstanceRow, number: int) -> bool:
+    return row.task_number >= number + NUMBERS or row.turn > turn_of(number)
+
+
+def _is_leaving(row: InstanceRow) -> bool:
+    return row.state is State.DELETED or (row.state is State.DELETING and row.rolled_back is None)
+
+
+def _has_ended(row: InstanceRow | None) -> bool:
+    return row is None or _is_leaving(row) or row.state is State.ERROR
+
+
+def _is_held(row: InstanceRow) -> bool:
+    return row.state is State.ACTIVE and row.power == Power.HELD
+
+
+def _two_run(first: InstanceRow, second: InstanceRow) -> Verdict:
+    text = f"the rows of two of its bodies permit them to run: {first.uuid} on {first.host} and {second.uuid} on {second.host}"
+    return _undecided(f"{text}: look which of them is right")
+
+
+# -- an operation that has ended ---------------------------------------------------------------------------------------------------
+
+
+def _of_ended(operation: Operation, seen: Seen) -> Verdict:
+    """The server is the body that may run. If none may, it is the latest that is held."""
+    rows = sorted(seen.rows.values(), key=lambda row: row.turn, reverse=True)
+    running = [row for row in rows if row.may_run]
+    if len(running) > 1:
+        return _two_run(*running[:2])
+    if current := running or [row for row in rows if _is_held(row)]:
+        later = next((row.uuid for row in rows if row.turn > current[0].turn and not _has_ended(row)), None)
+        return msgspec.structs.replace(_arrive(current[0]), twin=later)
+    if building := [row for row in rows if not _has_ended(row)]:
+        return _undecided(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
+    latest = max(rows, key=lambda row: (row.task_number, row.turn))
+    if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
+        return Verdict(fate=Fate.END, body=latest.uuid)
+    return Verdict(fate=Fate.DELETE)
+
+
+# -- a task ------------------------------------------------------------------------------------------------------------------------
+
+
+def _of_task(operation: Operation, seen: Seen) -> Verdict:
+    row = seen.rows.get(operation.source_uuid or "")
+    if row is None:
+        return _undecided("its cell has no row of its server: see 'superconductor verify'")
+    if _is_leaving(row):
+        is_saved = operation.kind is OperationKind.SHELVE and _is_done(row, operation.number) and seen.image is not False
+        return Verdict(fate=Fate.OFFLOAD if is_saved else Fate.DELETE)
+    if row.state is State.ERROR:
+        return Verdict(fate=Fate.END, body=row.uuid)
+    return _resume(OperationState.STARTING if row.task_number > operation.number else operation.state)
+
+
+def _is_done(row: InstanceRow, number: int) -> bool:
+    return (row.power, row.task_number, row.task_state) == (Power.HELD, number, "done")
+
+
+# -- a move ------------------------------------------------------------------------------------------------------------------------
+
+
+def _of_move(each: OpenOperation, seen: Seen) -> Verdict:
+    operation, number = each.operation, each.operation.number
+    source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
+    was_on_host = each.source is not None and each.source.server.cell_uuid is not None
+    source_ended = was_on_host and (source is None or _is_leaving(source))
+    if twin is None or _has_ended(twin) or (each.twin is not None and each.twin.server.deleted):
+        return _without_twin(each, source, twin, source_ended=source_ended)
+    if twin.may_run and source is not None and source.may_run:
+        return _two_run(source, twin)
+    if source_ended and (twin.may_run or _is_held(twin)):
+        return _arrive(twin)
+    if _is_held(twin):
+        return _resume(OperationState.REVERTING)
+    has_sent = source_ended or twin.task_number > number or (source is not None and source.task_number >= number)
+    if operation.kind is OperationKind.LIVE_MIGRATE and twin.state is State.ACTIVE and has_sent:
+        return _resume(OperationState.SENDING)
+    return _resume(_forward(operation.state, OperationState.BUILDING))
+
+
+def _without_twin(each: OpenOperation, source: InstanceRow | None, twin: InstanceRow | None, *, source_ended: bool) -> Verdict:
+    """Of a move whose new body was not handed over, has ended, or is to."""
+    operation = each.operation
+    if source_ended and (source is None or (twin is not None and not _has_ended(twin))):
+        return _undecided("its cells have no row of its server: see 'superconductor verify'")
+    if source_ended:
+        return Verdict(fate=Fate.DELETE)
+    if source is not None and source.state is State.ERROR and operation.kind is not OperationKind.RESPAWN:
+        return Verdict(fate=Fate.END, body=source.uuid)
+    if operation.state in (OperationState.UNDOING, OperationState.STARTING):
+        return _resume(operation.state)
+    is_back = source is not None and source.task_number > operation.number
+    if twin is not None or is_back:
+        return Verdict(fate=Fate.RETURN)
+    if operation.state not in (OperationState.PLACING, OperationState.HOLDING):
+        return _undecided(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
+    return _resume(operation.state)
+
+
+def _forward(state: OperationState, shown: OperationState) -> OperationState:
+    """The later of two states; one that is not on its way stays."""
+    if state not in FORWARD:
+        return state
+    return max(state, shown, key=FORWARD.index)
