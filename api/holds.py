@@ -20,7 +20,7 @@ from api.server_view import iso
 from api.servers import BootServers
 from api.validation import validated_by
 from api.versions import answer
-from db.api import holds, mappings
+from db.api import holds, incarnation, mappings
 from db.api.claims import Ledger
 from objects import errors
 from objects.hold import HeldServer, Hold
@@ -86,7 +86,7 @@ class Holds:
             raise errors.Invalid("A hold is booted as it was made: send no body.")
         hold = self._find(call, hold_id)
         now = self._database.now()
-        if not self._database.write(holds.boot, hold.id, now, now + self._settings.build_timeout):
+        if not self._database.write(incarnation.if_compared, None, holds.boot, hold.id, now, now + self._settings.build_timeout):
             raise self._gone(call, hold_id)
         self._doorbell.accepted(call.context, hold.id)
         answer(resp, {"hold": _shown(hold, call)}, 202)
@@ -95,7 +95,7 @@ class Holds:
         call = calls.of(req)
         hold = self._find(call, hold_id)
         initiator = Initiator(request_id=call.context.request_id, user_id=call.context.user_id)
-        if not self._ledger.write(holds.release, hold.id, self._database.now(), initiator):
+        if not self._ledger.write(incarnation.charged_if_compared, None, holds.release, hold.id, self._database.now(), initiator):
             raise self._gone(call, hold_id)
         resp.status = 204
 

@@ -19,7 +19,7 @@ from api.versions import answer
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from db import dead_letters, processes
-from db.api import incarnation, mappings, metering
+from db.api import incarnation, mappings, metering, thaw
 from db.api.incarnation import Incarnation
 from db.api.mappings import Queue, StateCount
 from db.audit import servers as audit_servers
@@ -43,6 +43,7 @@ class ApiLevelCounts(NamedTuple):
     dead_letters: dict[str, int]
     incarnation: Incarnation | None
     operations: list[WaitingCount]
+    frozen: tuple[int, str]
 
 
 class Status:
@@ -77,6 +78,7 @@ class Status:
             "buried": servers[CELL0_UUID],
             "dead_letters": level.dead_letters,
             "leasing": _leasing(level.incarnation),
+            "frozen_operations": {"count": level.frozen[0], "reason": level.frozen[1]},
             "operations": {
                 each.name: {"count": each.count, "oldest_seconds": round(max(0.0, level.now - each.oldest), 3)}
                 for each in level.operations
@@ -140,6 +142,7 @@ def _level(tx: ApiTransaction) -> ApiLevelCounts:
         dead_letters=letters,
         incarnation=incarnation.read(tx),
         operations=metering.open_operations(tx),
+        frozen=thaw.count(tx),
     )
 
 

@@ -14,7 +14,7 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from cells.verdict import Seen, judge
-from db.api import operations, thaw
+from db.api import operation_steps, operations, thaw
 from db.api.claims import Ledger
 from db.api.operations import OpenOperation
 from db.audit import cell_rows
@@ -85,13 +85,16 @@ class Thaw:
         return judge(each, seen)
 
     def _has_image(self, each: OpenOperation) -> bool | None:
-        """Whether the store has what the operation writes there; None: it does not answer, or the operation writes nothing."""
+        """Whether the store has what the operation writes there, or reads; None: it does not answer, or that is nothing."""
         operation = each.operation
         if self._images is None:
             return None
         try:
             if operation.kind is OperationKind.SHELVE:
                 return self._images.exists(operation.uuid)
+            if operation.kind is OperationKind.UNSHELVE and each.source is not None:
+                snapshot = self._database.read(operation_steps.snapshots_of, [each.source]).get(each.source.uuid)
+                return None if snapshot is None else self._images.exists(snapshot)
             if operation.kind.makes_image:
                 self._images.about(operation.uuid)
                 return True

@@ -34,7 +34,7 @@ class Seen(Object, frozen=True, kw_only=True):
     """What is seen of one operation's server.
 
     ``rows``: of its bodies that were handed over to a cell, by uuid. ``silent``: why cells did not answer, by their uuids.
-    ``image``: whether the image store has the operation's snapshot or image; None: it could not be asked.
+    ``image``: whether the image store has the snapshot or image that the operation makes, or is made from; None: not known.
     """
 
     rows: Mapping[str, InstanceRow]
@@ -58,7 +58,7 @@ def judge(each: OpenOperation, seen: Seen) -> Verdict:
     elif operation.kind.moves:
         found = _of_move(each, seen)
     else:
-        found = _of_task(operation, seen)
+        found = _of_task(each, seen)
     if found.fate is Fate.DELETE and seen.silent:
         return _undecided(f"a cell that does not answer may have its server: {next(iter(seen.silent.values()))}")
     source = seen.rows.get(operation.source_uuid or "")
@@ -122,20 +122,34 @@ def _of_ended(operation: Operation, seen: Seen) -> Verdict:
 # -- a task ------------------------------------------------------------------------------------------------------------------------
 
 
-def _of_task(operation: Operation, seen: Seen) -> Verdict:
+def _of_task(each: OpenOperation, seen: Seen) -> Verdict:
+    operation = each.operation
     row = seen.rows.get(operation.source_uuid or "")
+    if operation.state in (OperationState.TASK, OperationState.SHELVED) and _has_left(operation, row, seen):
+        return Verdict(fate=Fate.OFFLOAD)
+    may_be_shelved = operation.kind is OperationKind.SHELVE and seen.image is not False
+    if (row is None and _has_told_its_end(each) and not may_be_shelved) or (row is not None and _is_leaving(row)):
+        return Verdict(fate=Fate.DELETE)
     if row is None:
         return _undecided("its cell has no row of its server: see 'superconductor verify'")
-    if _is_leaving(row):
-        is_saved = operation.kind is OperationKind.SHELVE and _is_done(row, operation.number) and seen.image is not False
-        return Verdict(fate=Fate.OFFLOAD if is_saved else Fate.DELETE)
     if row.state is State.ERROR:
         return Verdict(fate=Fate.END, body=row.uuid)
     return _resume(OperationState.STARTING if row.task_number > operation.number else operation.state)
 
 
-def _is_done(row: InstanceRow, number: int) -> bool:
-    return (row.power, row.task_number, row.task_state) == (Power.HELD, number, "done")
+def _has_told_its_end(each: OpenOperation) -> bool:
+    """Whether the cell has told that the source has ended under this operation. It may have purged the row since."""
+    told = each.source.server if each.source is not None else None
+    return told is not None and told.state == "deleted" and told.task_number < each.operation.number + NUMBERS
+
+
+def _has_left(operation: Operation, row: InstanceRow | None, seen: Seen) -> bool:
+    """Whether the server was shelved, and has left its host. Then its snapshot is needed, and in the store."""
+    if operation.kind is not OperationKind.SHELVE or seen.image is False:
+        return False
+    if row is None:
+        return seen.image is True
+    return _is_leaving(row) and (row.power, row.task_number, row.task_state) == (Power.HELD, operation.number, "done")
 
 
 # -- a move ------------------------------------------------------------------------------------------------------------------------
@@ -147,7 +161,7 @@ def _of_move(each: OpenOperation, seen: Seen) -> Verdict:
     was_on_host = each.source is not None and each.source.server.cell_uuid is not None
     source_ended = was_on_host and (source is None or _is_leaving(source))
     if twin is None or _has_ended(twin) or (each.twin is not None and each.twin.server.deleted):
-        return _without_twin(each, source, twin, source_ended=source_ended)
+        return _without_twin(each, seen, source_ended=source_ended)
     if twin.may_run and source is not None and source.may_run:
         return _two_run(source, twin)
     if source_ended and (twin.may_run or _is_held(twin)):
@@ -160,12 +174,13 @@ def _of_move(each: OpenOperation, seen: Seen) -> Verdict:
     return _resume(_forward(operation.state, OperationState.BUILDING))
 
 
-def _without_twin(each: OpenOperation, source: InstanceRow | None, twin: InstanceRow | None, *, source_ended: bool) -> Verdict:
+def _without_twin(each: OpenOperation, seen: Seen, *, source_ended: bool) -> Verdict:
     """Of a move whose new body was not handed over, has ended, or is to."""
     operation = each.operation
-    if source_ended and (source is None or (twin is not None and not _has_ended(twin))):
+    source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
+    if source_ended and ((source is None and not _has_told_its_end(each)) or (twin is not None and not _has_ended(twin))):
         return _undecided("its cells have no row of its server: see 'superconductor verify'")
-    if source_ended:
+    if source_ended or (operation.kind is OperationKind.UNSHELVE and seen.image is False):  # both have lost their disk
         return Verdict(fate=Fate.DELETE)
     if source is not None and source.state is State.ERROR and operation.kind is not OperationKind.RESPAWN:
         return Verdict(fate=Fate.END, body=source.uuid)
@@ -174,9 +189,11 @@ def _without_twin(each: OpenOperation, source: InstanceRow | None, twin: Instanc
     is_back = source is not None and source.task_number > operation.number
     if twin is not None or is_back:
         return Verdict(fate=Fate.RETURN)
-    if operation.state not in (OperationState.PLACING, OperationState.HOLDING):
-        return _undecided(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
-    return _resume(operation.state)
+    if operation.state in (OperationState.PLACING, OperationState.HOLDING):
+        return _resume(operation.state)
+    if source is None or source.may_run:  # the twin never had what the source has
+        return Verdict(fate=Fate.RETURN)
+    return _undecided(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
 
 
 def _forward(state: OperationState, shown: OperationState) -> OperationState:

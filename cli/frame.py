@@ -67,7 +67,7 @@ def _deployment(now: Look, before: Look | None) -> Iterator[RenderableType]:
     yield Text(
         f"Waiting for a host: {queue['depth']}{oldest}. In ERROR without ever having had one: {sum(status['buried'].values())}."
     )
-    if operations := glance.operations(status):
+    for operations in glance.operations(status):
         yield Text(operations)
 
 

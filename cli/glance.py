@@ -42,11 +42,16 @@ def lag(feed: dict[str, Any] | None) -> str:
     return "read" if not feed["behind"] else f"{feed['behind']} behind, {feed['seconds'] or 0:.1f} s"
 
 
-def operations(status: dict[str, Any]) -> str:
-    """How many are open in each state, and since when; empty where none is. An API of an older release tells none."""
+def operations(status: dict[str, Any]) -> Iterator[str]:
+    """How many are open in each state, and since when; those that wait after a restore. An API of an older release tells none."""
     found = sorted(status.get("operations", {}).items())
     told = [f"{each['count']} in {state}, the oldest for {each['oldest_seconds']:.1f} s" for state, each in found]
-    return f"Open operations: {'; '.join(told)}" if told else ""
+    if told:
+        yield f"Open operations: {'; '.join(told)}"
+    frozen = status.get("frozen_operations", {"count": 0})
+    if frozen["count"]:
+        text = f"{frozen['count']} operations take no step before they are compared with the cells: {frozen['reason']}"
+        yield f"{text}; see 'superconductor verify'"
 
 
 def troubles(cell: dict[str, Any]) -> Iterator[str]:

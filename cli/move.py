@@ -139,6 +139,8 @@ class MoveAbort(_DecideMoves):
     Example: superconductor move abort 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
 
+    ending = Ending.GIVE_UP
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         ledger, why = self.ledger, f"Given up by the operator {user_name()}."
         self.decide(parsed_args.operations, lambda uuid: operation_steps.abort(ledger, uuid, why), _not_abortable)

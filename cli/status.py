@@ -66,7 +66,7 @@ class ShowStatus(HttpCommand, ShowOne):
         queue = status["queue"]
         oldest = "" if queue["oldest_seconds"] is None else f", the oldest for {queue['oldest_seconds']:.1f} s"
         console.print(f"Waiting for a host: {queue['depth']}{oldest}", markup=False)
-        if operations := glance.operations(status):
+        for operations in glance.operations(status):
             console.print(operations, markup=False)
         return 0
 

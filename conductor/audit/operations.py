@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from cells.thaw import Thaw
 from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import operation_repair, operation_steps
+from db.api import operations as api_operations
 from db.api.operations import Body, OpenOperation
 from db.audit import operations, servers
 from db.audit.operations import BodyRole
@@ -17,6 +19,7 @@ from db.audit.servers import Record
 from objects import errors
 from objects.operation import OperationState
 from objects.task import Power
+from objects.verdict import Fate
 
 UNSAVED = "shelved server without its snapshot"
 SPARE = "body that no server and no operation needs"
@@ -25,6 +28,7 @@ HIDDEN = "body shown or hidden against its server's pointer"
 HELD = "held server without an operation"
 TWINLESS = "operation whose new body is gone"
 LATE = "operation past its deadline"
+FROZEN = "operation not compared since a restore"
 
 PLACING = (OperationState.PLACING, OperationState.HOLDING, OperationState.BUILDING)
 """The states in which an operation can be given up."""
@@ -96,12 +100,27 @@ def _judge_operation(places: Places, each: OpenOperation, twin: Record | None) -
     operation = each.operation
     make = partial(Finding, key=operation.server_uuid)
     what = f"{operation.uuid}, the {operation.kind} of {operation.server_uuid} in state {operation.state}"
+    if operation.frozen is not None:
+        yield from _judge_frozen(places, each, partial(make, kind=FROZEN, what=what))
+        return
     if operation.state in PLACING and _is_lost(places, operation.twin_uuid, twin):
         yield make(kind=TWINLESS, what=what, repair="given up", safe=True, facts=(operation.uuid,))
     elif operation.state not in WAITING and operation.deadline < places.late:
         due = datetime.fromtimestamp(operation.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         advice = "make sure that a super conductor and its cells run; see their logs and 'superconductor dead-letter list'"
         yield make(kind=LATE, what=f"{what}, should have ended at {due}", advice=advice)
+
+
+def _judge_frozen(places: Places, each: OpenOperation, make: partial[Finding]) -> Iterator[Finding]:
+    for _, verdict in _thaw(places).verdicts([each]):
+        if verdict.fate is Fate.UNDECIDED:
+            yield make(advice=verdict.reason)
+        else:
+            yield make(repair="compared, and continued or ended", safe=True, facts=(each.operation.uuid,))
+
+
+def _thaw(places: Places) -> Thaw:
+    return Thaw(places.ledger, places.registry, places.images)
 
 
 def _is_lost(places: Places, uuid: str | None, twin: Record | None) -> bool:
@@ -117,6 +136,8 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     now = places.api.now()
     if twinless := of_kind(findings, TWINLESS):
         places.ledger.write(operation_steps.give_up, {str(finding.facts[0]): LOST for finding in twinless}, now)
+    if frozen := [str(finding.facts[0]) for finding in of_kind(findings, FROZEN) if finding.repair]:
+        _thaw(places).compare(places.api.read(api_operations.with_bodies, frozen))
     if turned := of_kind(findings, HIDDEN):
         places.api.write(operation_repair.follow_pointers, [finding.key for finding in turned])
     if spare := of_kind(findings, SPARE):

@@ -45,7 +45,7 @@ class Places:
         """Seconds for which a host counts as up after its agent's last report."""
         self.end_unproven = False
         """Whether an operator has allowed repairs that destroy guests not proven to be duplicates."""
-        self._registry = registry
+        self.registry = registry
         self.unknown: dict[str, str] = {}
         """Cells that could not be asked (UUID -> reason), and failed checks (name -> reason)."""
         self.cells: dict[str, Cell] = {}
@@ -53,12 +53,12 @@ class Places:
 
     def begin(self) -> None:
         """Start a new check of everything: read the list of cells, and ask all of them again."""
-        self._registry.refresh()
-        cells = list(self._registry.cells())
+        self.registry.refresh()
+        cells = list(self.registry.cells())
         with contextlib.suppress(errors.NotFound):  # its servers are then found in a missing cell
-            cells.append(self._registry.cell0)
+            cells.append(self.registry.cell0)
         self.cells = {cell.uuid: cell for cell in cells}
-        self.unknown = self._registry.broken()
+        self.unknown = self.registry.broken()
         self._names = {cell.uuid: cell.name for cell in cells}
 
     @property
@@ -114,7 +114,7 @@ class Places:
     def _apply(self, cell: Cell) -> None:
         applier = Applier(self.api, self.ledger, cell)
         try:
-            applier.map_hosts(self._registry.hosts_of(cell.uuid))
+            applier.map_hosts(self.registry.hosts_of(cell.uuid))
             while applier.apply():
                 pass
         except errors.Conflict:

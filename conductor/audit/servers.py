@@ -164,7 +164,8 @@ def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row
     what = record.uuid if record.server_uuid is None else f"{record.uuid}, a body of {record.server}"
     operation = places.api.read(operations.open_for, [record.server]).get(record.server)
     if operation is not None:
-        advice = f"its {operation.kind}, operation {operation.uuid}, has to end first"
+        waits = "has to be compared with the cells first" if operation.frozen is not None else "has to end first"
+        advice = f"its {operation.kind}, operation {operation.uuid}, {waits}"
         yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
     elif not record.hidden and row.power == Power.HELD:
         advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"

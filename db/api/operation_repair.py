@@ -123,6 +123,7 @@ def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
 
 # -- bodies that the API database has lost ---------------------------------------------------------------------------------------
 
+_HOLDING = [kind for kind in OperationKind if kind.holds]
 _GOES_ON = (
     sa.update(table)
     .where(
@@ -130,7 +131,12 @@ _GOES_ON = (
         table.c.open_for.is_not(None),
         table.c.state.in_((OperationState.PLACING, OperationState.HOLDING)),
     )
-    .values(state=OperationState.BUILDING, held=sa.true(), target_host=sa.bindparam("host"), updated_at=sa.bindparam("now"))
+    .values(
+        state=OperationState.BUILDING,
+        held=sa.or_(table.c.held, table.c.kind.in_(_HOLDING)),
+        target_host=sa.bindparam("host"),
+        updated_at=sa.bindparam("now"),
+    )
 )
 _POINT = (
     sa.update(instance_mappings)

@@ -35,13 +35,18 @@ class ShelvedBody(Object, frozen=True, kw_only=True):
     uuid: str
 
 
-def offload(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+def offload(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float, *, has_left: bool = False) -> Stepped:
     """These servers leave their hosts: each is a shelved body now, and its source is deleted.
 
-    Raises errors.Conflict if a request spec cannot be read; the caller must then roll back.
+    ``has_left``: their bodies have ended in their cells, and the image store has the snapshots. Raises errors.Conflict if a request
+    spec cannot be read; the caller must then roll back.
     """
     locked = operations.lock(tx, uuids, (OperationState.SHELVED,))
-    ready = [(each, each.source) for each in locked.operations if each.source is not None and _is_complete(each, each.source)]
+    ready = [
+        (each, each.source)
+        for each in locked.operations
+        if each.source is not None and (has_left or _is_complete(each, each.source))
+    ]
     specs = mappings.specs(tx, {source.server.batch_id for _, source in ready})
     made = [
         ShelvedBody(opened=each, source=source, spec=_spec(each, source, specs.get(source.server.batch_id)), uuid=str(uuid.uuid4()))

@@ -97,7 +97,7 @@ def carry_out(tx: ApiTransaction, stamp: Stamp, uuid: str, verdict: Verdict, now
             return _return(tx, stamp, each, shown, now, asked=verdict.asked)
         case Fate.OFFLOAD:
             _let_go(tx, each, OperationState.SHELVED, now, asked=True)
-            return shelving.offload(tx, stamp, [uuid], now)
+            return shelving.offload(tx, stamp, [uuid], now, has_left=True)
         case Fate.DELETE:
             return _delete(tx, stamp, each, now, image=verdict.image)
         case _:

@@ -32,13 +32,15 @@ from conductor.delete import Deleter
 from conductor.feed_follower import FeedFollower
 from conductor.operate import Operator
 from conductor.orders import send_tasks
+from conductor.restored import RestoreWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
-from conductor.tidy import reap
+from conductor.tidy import reap, remove_images
 from db.api import builds, leases, operation_accept, operation_steps, operations, server_groups
 from db.api.operation_accept import NewOperation
 from db.cell import services, tasks
 from db.cell.tasks import TaskFor
+from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
@@ -50,7 +52,7 @@ from rpc.super_conductor import SuperConductorClient
 from scheduler.main import SchedulerService
 from scheduler.settings import SchedulerSettings
 from scheduler.watch import CellWatch
-from service.periodic import Periodic
+from service.periodic import Every, Periodic
 from tests.support import fleet
 from tests.support.interleaving import Task
 from tests.support.network import Held, Network, Server
@@ -106,6 +108,7 @@ class SuperProcess(Process):
         api, registry = world.files.databases["api"], world.registry
         ledger = SteppedLedger(api, owner)
         client = SchedulerClient(world.network.bus("api"))
+        restored = RestoreWatch(api, ledger, registry, world.images) if world.restores else None
         self._builder = Builder(
             api,
             registry,
@@ -115,9 +118,13 @@ class SuperProcess(Process):
             lease_seconds=0.0,
             retry_pause=0.0,
             operate=lambda found: self._operator.advance(found),
+            restored=restored,
         )
         deleter = Deleter(api, registry)
-        self._operator = Operator(ledger, registry, deleter, self._builder.schedule_and_build)
+        self._operator = Operator(
+            ledger, registry, deleter, self._builder.schedule_and_build, restored=restored, images=world.images
+        )
+        self._operator._thaw_now = Every(0.0)  # time does not pass
         keepers = {
             cell.name: FeedFollower(
                 api, ledger, registry, cell, -1.0, operate=self._told, other_cell_timeout=world.other_cell_timeout
@@ -130,7 +137,10 @@ class SuperProcess(Process):
             "operations": self._operator.sweep,
             **{f"keep {name}": partial(_to_the_end, keeper.keep) for name, keeper in keepers.items()},
             "reap": partial(reap, api, ledger),
+            "images": partial(remove_images, api, world.images),
         }
+        if restored is not None:
+            self.work = {"restored": restored.look, **self.work}
         endpoint = SuperConductor(self._builder, deleter, operate=self._operator.advance)
         world.network.serve(
             "api", super_conductor.TOPIC, None, owner, endpoint, super_conductor.SuperConductorEndpoint, pauses=True
@@ -287,6 +297,9 @@ class SteppedWorld:
         """Who brings letters where they go, while all goes as it should."""
         self.reboots: Counter[str] = Counter()
         """How often the guest of each body was rebooted."""
+        self.images = FolderStore(path / "images")
+        self.restores = False
+        """Whether super conductors that start now notice that a database was restored."""
         self.task_failure_rate = 0.0
         """Share of the guests that do not react to tasks that are not hard."""
         self.other_cell_timeout = 0.0

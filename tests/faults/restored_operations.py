@@ -1,0 +1,451 @@
+"""Operations at each of their states when a backup of the API database is taken, and whatever happens to their servers afterwards.
+
+    python -m tests.faults.restored_operations              every case, one line for each that goes wrong
+    python -m tests.faults.restored_operations resize       those whose names contain this
+
+A case is an operation, its state at the backup, what happens after the backup, and how old that is when it is restored. The verdict
+counts guests, disks and what guests have written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compute.disks import read_disk
+from conductor.audit.audit import Audit
+from conductor.audit.places import Places
+from db.api import operation_steps
+from db.api.claims import Ledger
+from db.cell import purge
+from objects.flavor import Flavor
+from objects.instance import State
+from objects.operation import OperationArgs
+from objects.operation import OperationKind as Kind
+from objects.operation import OperationState as At
+from objects.task import NewImage, Power
+from tests.faults.schedule_judge import Look
+from tests.support import fleet
+from tests.support.stepped_parts import HOMES, HOSTS
+from tests.support.stepped_world import CONTEXT, SteppedWorld
+
+WEEK_S = 7 * 86400.0
+PATIENCE_S = 3600.0
+"""Seconds in which an operation should end, as ``[api] move_timeout`` has it."""
+ROUNDS = 12
+"""Sweeps within which all must have come to rest."""
+REPAIRS = 5
+STEPS_TO_STATE = 20_000
+
+IN_PLACE = {
+    Kind.STOP: (At.TASK,),
+    Kind.REBUILD: (At.TASK,),
+    Kind.CREATE_IMAGE: (At.TASK,),
+    Kind.SHELVE: (At.TASK, At.SHELVED, At.STARTING),
+    Kind.SOFT_DELETE: (At.SOFT_DELETED, At.STARTING),
+}
+MOVES = {
+    Kind.MIGRATE: (At.PLACING, At.HOLDING, At.BUILDING, At.UNDOING, At.STARTING),
+    Kind.RESIZE: (At.PLACING, At.HOLDING, At.BUILDING, At.VERIFY, At.REVERTING, At.UNDOING, At.STARTING),
+    Kind.LIVE_MIGRATE: (At.PLACING, At.BUILDING, At.SENDING, At.UNDOING),
+    Kind.EVACUATE: (At.PLACING, At.HOLDING, At.BUILDING),
+    Kind.UNSHELVE: (At.PLACING, At.HOLDING, At.BUILDING),
+}
+STATES = IN_PLACE | MOVES
+EVENTS = (
+    *("nothing", "ended", "failed", "confirmed", "reverted", "restored", "deleted", "deleted at once", "stopped"),
+    *("moved again", "moved twice", "live again", "moving", "moving live", "shelved", "soft-deleted"),
+)
+AGES = ("a minute", "a week", "purged")
+"""How old the backup is. ``purged``: a week, and the cells have forgotten what was deleted."""
+
+
+class Case(NamedTuple):
+    kind: Kind
+    state: At
+    event: str
+    age: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.state}, then {self.event}, {self.age}"
+
+
+def cases() -> Iterator[Case]:
+    """All that can happen."""
+    for kind, states in STATES.items():
+        for state in states:
+            for event in EVENTS:
+                if _can_happen(kind, state, event):
+                    yield from (Case(kind, state, event, age) for age in AGES)
+
+
+def _can_happen(kind: Kind, state: At, event: str) -> bool:
+    if event in ("confirmed", "reverted"):
+        return kind is Kind.RESIZE and state not in (At.UNDOING, At.STARTING, At.REVERTING)
+    if event == "restored":
+        return state in (At.SHELVED, At.SOFT_DELETED)
+    if event == "failed":
+        return kind.moves and state in (At.PLACING, At.HOLDING, At.BUILDING)
+    off = kind in (Kind.STOP, Kind.SHELVE, Kind.SOFT_DELETE) and state is not At.STARTING
+    return not (off and event in ("stopped", "live again", "moving live")) and not (
+        kind in (Kind.SHELVE, Kind.SOFT_DELETE) and state is not At.STARTING and event in ("shelved", "soft-deleted")
+    )
+
+
+class Truth(NamedTuple):
+    """What there was when the API database was lost. ``rests``: nothing was under way."""
+
+    deleted: bool
+    body: str
+    host: str | None
+    power: Power | None
+    writes: int
+    images: frozenset[str]
+    rests: bool
+
+
+class RestoredRegion:
+    """A region whose API database is lost and put back."""
+
+    def __init__(self, path: Path) -> None:
+        self.world = SteppedWorld(path)
+        self.world.restores = True
+        self._backup = sqlite3.connect(":memory:")
+
+    def close(self) -> None:
+        self._backup.close()
+        self.world.close()
+
+    def run(self, case: Case) -> list[str]:
+        """What went wrong in this case."""
+        self.world.reset()
+        shutil.rmtree(self.world.path / "images", ignore_errors=True)
+        (self.world.path / "images").mkdir()
+        self._look_at_marks()
+        [server] = self.world.boot(1, size=fleet.flavor(vcpus=1, memory_mb=512, root_gb=1), force_hosts=("a1",))
+        self._rest()
+        self.world.write_disks("a1")
+        if case.kind is Kind.UNSHELVE:
+            assert self.world.operate(server, Kind.SHELVE)
+            self._rest()
+        self._begin(server, case)
+        self.world.files.raw["api"].backup(self._backup)
+        self._happen(server, case)
+        if case.kind is Kind.EVACUATE and case.event != "nothing":
+            self.world.heal()
+            self._rest()
+        for host in HOMES:
+            self.world.write_disks(host)
+        truth = self._truth(server)
+        self._lose(case.age)
+        return list(self._judge(server, case, truth))
+
+    # -- up to the backup ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, server: str, case: Case) -> None:
+        """Ask for the operation, and let it come to its state."""
+        kind, asked = case.kind, dict[str, Any]()
+        if kind is Kind.RESIZE:
+            asked["flavor"] = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=1)
+        if kind is Kind.REBUILD:
+            asked["args"] = OperationArgs(image_id="another")
+        if kind is Kind.CREATE_IMAGE:
+            asked["args"] = OperationArgs(image=NewImage(name="image", owner="p"))
+        if kind.moves:
+            asked["args"] = OperationArgs(cross_cell=True)
+        if kind is Kind.EVACUATE:
+            self.world.cut_power("a1")
+            self.world.call_dead("a1", True)
+        assert self.world.operate(server, kind, **asked), kind
+        if case.state in (At.UNDOING, At.REVERTING) or (case.state is At.STARTING and kind.moves):
+            before = At.VERIFY if kind is Kind.RESIZE and case.state is not At.UNDOING else At.BUILDING
+            self._until(server, before)
+            if before is At.VERIFY:
+                assert self.world.answer(server, confirm=False)
+            else:
+                self._give_up(server)
+        elif case.state is At.STARTING:
+            before = At.SHELVED if kind is Kind.SHELVE else At.SOFT_DELETED
+            self._until(server, before)
+            self._start_again(server, before)
+        self._until(server, case.state)
+
+    def _give_up(self, server: str) -> None:
+        ledger, now = Ledger(self.world.files.databases["api"], "operator"), time.time()
+        assert ledger.write(operation_steps.give_up, {self._operation(server): "Enough."}, now).operations
+
+    def _operation(self, server: str) -> str:
+        found = self.world.files.raw["api"].execute("SELECT uuid FROM operations WHERE open_for = ?", (server,))
+        return str(found.fetchone()[0])
+
+    def _start_again(self, server: str, state: At) -> None:
+        api = self.world.files.databases["api"]
+        uuid = self._operation(server)
+        assert api.write(operation_steps.start_again, [uuid], state, time.time()).operations
+        self.world._bell.operate(CONTEXT, [uuid])
+
+    def _state(self, server: str) -> str | None:
+        found = self.world.files.raw["api"].execute("SELECT state FROM operations WHERE open_for = ?", (server,)).fetchone()
+        return found[0] if found else None
+
+    def _until(self, server: str, state: At) -> None:
+        """One step after the other, until the operation is in this state."""
+        for _ in range(STEPS_TO_STATE):
+            if self._state(server) == state:
+                return
+            if not self._step():
+                self._sweep()
+        raise AssertionError(f"{server} does not come to {state}: {self._state(server)}")
+
+    def _step(self) -> bool:
+        """The next thing that can happen; whether there was any."""
+        world = self.world
+        for agent in world.agents():
+            if agent.owes:
+                agent.begin("report")
+        if world.network.answers:
+            world.network.bring(0)
+            return True
+        if ready := world.network.deliverable():
+            world.carry(*ready[0])
+            return True
+        if runnable := [task for task in world.tasks if not task.waits]:
+            world.go(runnable[0])
+            return True
+        if waiting := world.network.waiting():
+            waiting[0].end(None, timed_out=True)
+            return True
+        return False
+
+    def _sweep(self) -> None:
+        seen: set[str] = set()
+        for owner, process in list(self.world.processes.items()):
+            kind = owner.partition("-")[0]
+            if kind not in seen:
+                seen.add(kind)
+                for name in process.work:
+                    if name != "beat":
+                        process.begin(name)
+
+    # -- after the backup ----------------------------------------------------------------------------------------------------------
+
+    def _happen(self, server: str, case: Case) -> None:
+        world, event = self.world, case.event
+        if event == "nothing":
+            return
+        if event == "failed":
+            world.strike(server)
+        if event == "deleted at once":
+            assert world.delete(server)
+        self._rest()
+        waits = self._state(server)
+        if event in ("ended", "failed", "deleted at once"):
+            return
+        if event == "reverted" and waits == At.VERIFY:
+            assert world.answer(server, confirm=False)
+            self._rest()
+            return
+        if waits == At.VERIFY and event != "deleted":
+            assert world.answer(server, confirm=True)
+        elif waits in (At.SHELVED, At.SOFT_DELETED) and event != "deleted":
+            self._start_again(server, At(waits or ""))
+        self._rest()
+        if event not in ("confirmed", "deleted") and Look(world).shown(server).state == "shelved":
+            assert world.operate(server, Kind.UNSHELVE)
+            self._rest()
+        self._happen_more(server, event)
+
+    def _happen_more(self, server: str, event: str) -> None:
+        world, args = self.world, OperationArgs(cross_cell=True)
+        if event == "deleted":
+            assert world.delete(server)
+        for _ in range({"moved again": 1, "moved twice": 2}.get(event, 0)):
+            assert world.operate(server, Kind.MIGRATE, args=args)
+            self._rest()
+        kinds = {
+            "stopped": Kind.STOP,
+            "shelved": Kind.SHELVE,
+            "soft-deleted": Kind.SOFT_DELETE,
+            "live again": Kind.LIVE_MIGRATE,
+            "moving": Kind.MIGRATE,
+            "moving live": Kind.LIVE_MIGRATE,
+        }
+        if event in kinds:
+            assert world.operate(server, kinds[event], **({"args": args} if kinds[event].moves else {}))
+        if event in ("moving", "moving live"):
+            self._until(server, At.BUILDING if event == "moving" else At.SENDING)
+            return
+        self._rest()
+
+    def _rest(self) -> None:
+        """Everything that is under way comes to its end."""
+        self.world.drain()
+        for _ in range(ROUNDS):
+            self.world.round()
+            if not self._unrest():
+                return
+
+    def _unrest(self) -> list[Any]:
+        raw = self.world.files.raw
+        waiting = "('verify', 'soft-deleted', 'ended')"
+        found = raw["api"].execute(f"SELECT uuid, state, frozen FROM operations WHERE state NOT IN {waiting}").fetchall()
+        found += raw["api"].execute("SELECT instance_uuid FROM build_requests").fetchall()
+        found += raw["api"].execute("SELECT instance_uuid FROM instance_mappings WHERE deleted AND state <> 'deleted'").fetchall()
+        for cell in HOSTS:
+            moving = "state NOT IN ('active', 'error', 'deleted') OR (state = 'active' AND task_state IN ('ordered', 'running'))"
+            found += raw[cell].execute(f"SELECT uuid FROM instances WHERE {moving}").fetchall()
+        return found
+
+    def _truth(self, server: str) -> Truth:
+        look = Look(self.world)
+        shown = look.shown(server)
+        row = look.row_of(shown)
+        disk = self._disk(row.host, shown.uuid) if row is not None else None
+        guests = look.guests[shown.uuid]
+        return Truth(
+            deleted=shown.deleted,
+            body=shown.uuid,
+            host=row.host if row is not None else None,
+            power=Power(guests[0].power) if guests else None,
+            writes=disk.writes if disk is not None else -1,
+            images=self._images(),
+            rests=not self._unrest(),
+        )
+
+    def _disk(self, host: str | None, body: str) -> Any:
+        return read_disk(str(self.world.path / "hosts"), host or "", body)
+
+    def _images(self) -> frozenset[str]:
+        """Snapshots and images that something needs."""
+        raw, folder = self.world.files.raw["api"], self.world.path / "images"
+        useless = {row[0] for row in raw.execute("SELECT image_id FROM image_removals")}
+        return frozenset(file.name for file in (*folder.glob("*-*"), *folder.glob("added/*-*"))) - useless
+
+    # -- the restore ---------------------------------------------------------------------------------------------------------------
+
+    def _look_at_marks(self) -> None:
+        self.world.sweep("super", "restored")
+
+    def _lose(self, age: str) -> None:
+        """The API database is what it was at the backup."""
+        world, raw = self.world, self.world.files.raw
+        raw["api"].execute("UPDATE incarnation SET mark = 100, changed_at = 0")
+        self._look_at_marks()
+        for owner in [owner for owner in world.processes if owner.startswith(("super", "scheduler"))]:
+            world.die(owner)
+        self._backup.backup(raw["api"])
+        if age != "a minute":
+            past = time.time() - WEEK_S
+            raw["api"].execute("UPDATE incarnation SET changed_at = ?", (past,))
+            raw["api"].execute("UPDATE operations SET updated_at = ?, deadline = ?", (past, past + PATIENCE_S))
+            raw["api"].execute("UPDATE build_requests SET deadline = ?", (past + PATIENCE_S,))
+        if age == "purged":
+            for cell in HOSTS:
+                world.files.databases[cell].write(purge.rows, time.time() + 1.0)
+        world.registry.refresh()
+        for role in ("super", "scheduler"):
+            world.start(role)
+
+    def _judge(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
+        world = self.world
+        before = world.files.raw["api"].execute("SELECT uuid FROM incarnation").fetchone()
+        if case.kind is Kind.EVACUATE:
+            world.heal()
+        world.drain()
+        for _ in range(ROUNDS):
+            world.round()
+            running = self._running(server)
+            if len(running) > 1 and case.kind is not Kind.EVACUATE:
+                yield f"two guests run: {running}"
+                return
+            if not self._unrest():
+                break
+        if world.files.raw["api"].execute("SELECT uuid FROM incarnation").fetchone() == before:
+            yield "the restore was not noticed"
+        yield from self._judge_server(server, case, truth)
+        yield from self._repaired(server, case, truth)
+        if lost := truth.images - {file.name for file in (world.path / "images").rglob("*-*")}:
+            now = self._truth(server)
+            if not (case.event in ("nothing", "moving") and now.writes >= truth.writes):
+                yield f"images are lost: {lost}"
+
+    def _repaired(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
+        """The guide's last step: ``verify --repair`` until nothing is left."""
+        world, api = self.world, self.world.files.databases["api"]
+        for _ in range(REPAIRS):
+            places = Places(api, Ledger(api, "verify"), world.registry, overdue=-1.0, images=world.images)
+            audit = Audit(places)
+            found = audit.look()
+            if not any(found.values()):
+                break
+            audit.repair(found)
+            self._rest()
+        else:
+            left = [str(finding) for some in found.values() for finding in some]
+            if case.event != "shelved":  # other records tell of such a server
+                yield f"verify finds {left}"
+        if unrest := self._unrest():
+            yield f"it comes to no rest: {unrest}"
+        yield from self._judge_server(server, case, truth)
+
+    def _running(self, server: str) -> list[tuple[str, str]]:
+        look = Look(self.world)
+        return [(g.host, body.uuid) for body in look.bodies[server] for g in look.guests[body.uuid] if g.runs] + [
+            (g.host, uuid) for uuid, every in look.guests.items() for g in every if g.runs and uuid not in look.mappings
+        ]
+
+    def _judge_server(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
+        look = Look(self.world)
+        shown = look.shown(server)
+        row, now = look.row_of(shown), self._truth(server)
+        operations = look.operations[server]
+        if truth.deleted and case.age == "purged" and shown.state in ("error", "deleted") and not any(look.guests.values()):
+            return  # nothing tells that it was deleted
+        if truth.deleted:
+            if not shown.deleted or any(look.guests.values()):
+                yield f"it was deleted, and is {shown}, {row}, {operations}, guests {dict(look.guests)}"
+            return
+        if truth.host is None:  # shelved: there is no guest
+            if case.event != "shelved" and shown.state not in ("shelved", "active"):
+                yield f"it was shelved, and is {shown}, {operations}"
+            return
+        if case.event == "nothing" and case.kind is Kind.SHELVE and shown.state == "shelved":
+            return
+        loses = case.state is At.REVERTING or case.kind is Kind.EVACUATE or (case.kind is Kind.REBUILD and case.event == "nothing")
+        if not loses and now.writes < truth.writes:
+            yield f"its disk has {now.writes} writes of {truth.writes}: {truth}, {now}, {shown}, {operations}"
+        is_known = case.event not in ("nothing", "soft-deleted") and not (case.event == "failed" and case.state is At.PLACING)
+        if shown.deleted or shown.state != "active" or row is None or row.state != State.ACTIVE:
+            yield f"it is {shown}, {row}, {operations}"
+        elif truth.rests and is_known and (now.body, now.host, now.power) != (truth.body, truth.host, truth.power):
+            yield f"it was {truth}, and is {now}: {operations}"
+
+
+def main(part: str) -> int:
+    wrong = count = 0
+    began = time.process_time()
+    region = RestoredRegion(Path(tempfile.mkdtemp()))
+    for case in cases():
+        if part not in str(case):
+            continue
+        count += 1
+        try:
+            found = region.run(case)
+        except Exception:  # noqa: BLE001
+            found = [traceback.format_exc()]
+        if found:
+            wrong += 1
+            print(f"{case}:", *found, sep="\n    ", flush=True)
+    print(f"{count} cases, {wrong} wrong, {time.process_time() - began:.0f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))

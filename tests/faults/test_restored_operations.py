@@ -1,0 +1,23 @@
+"""A restored API database destroys no guest by its operations: every state at the backup with every later event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.restored_operations import Case, RestoredRegion, cases
+
+
+@pytest.fixture(scope="module")
+def region(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestoredRegion]:
+    made = RestoredRegion(Path(tmp_path_factory.mktemp("restored")))
+    yield made
+    made.close()
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_no_restore_destroys_a_guest(region: RestoredRegion, case: Case) -> None:
+    assert region.run(case) == []
