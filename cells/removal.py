@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from cells.administration import CellChange, change_cell
 from cells.cell import Cell
-from db.api import cell_removal
+from db.api import cell_removal, thaw
 from db.api.cell_mappings import HasServers
 from db.api.cell_removal import CellClaim, CellContents, Resident
 from db.api.claims import Ledger
@@ -84,6 +84,9 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
         return account.entries()
     if mapping.state is CellState.ENABLED:
         change_cell(database, mapping.uuid, CellChange(state=CellState.DISABLED))
+    # what could contradict these is lost with the cell
+    frozen = sorted({r.operation.operation.uuid for r in estate.residents if r.operation and r.operation.operation.frozen})
+    database.write(thaw.unfreeze, frozen, database.now())
     if leaving := [r.operation for r in estate.residents if r.operation is not None and _leaves_live(r)]:
         for start in range(0, len(leaving), cell_removal.SERVERS_PER_TRANSACTION):
             ledger.write(cell_removal.ask_twins, mapping.uuid, leaving[start : start + cell_removal.SERVERS_PER_TRANSACTION])

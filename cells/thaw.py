@@ -24,7 +24,7 @@ from objects import errors, feed_check
 from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.operation import OperationKind
-from objects.verdict import Fate, Verdict
+from objects.verdict import Fate, OperationVerdict
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 
@@ -72,7 +72,7 @@ class Thaw:
                 step(LOG, f"{operation.kind}: compared", operation.server_uuid, operation.request_id, **about)
         return fates
 
-    def verdicts(self, page: Sequence[OpenOperation]) -> list[tuple[OpenOperation, Verdict]]:
+    def verdicts(self, page: Sequence[OpenOperation]) -> list[tuple[OpenOperation, OperationVerdict]]:
         """What is to become of these operations. What the cells' rows tell is applied first: steps rely on it."""
         readable = [each for each in page if not each.operation.unreadable]
         rows, silent = self._rows({each.operation.server_uuid for each in readable})
@@ -80,7 +80,9 @@ class Thaw:
         fresh = self._database.read(operations.with_bodies, [each.operation.uuid for each in readable])
         return [(each, self._judge(each, rows, silent)) for each in fresh]
 
-    def _judge(self, each: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]) -> Verdict:
+    def _judge(
+        self, each: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]
+    ) -> OperationVerdict:
         seen = Seen(rows=rows.get(each.operation.server_uuid, {}), silent=silent, image=self._has_image(each))
         return judge(each, seen)
 

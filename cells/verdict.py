@@ -17,7 +17,7 @@ from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.operation import Operation, OperationKind, OperationState
 from objects.task import Power
-from objects.verdict import Fate, Verdict
+from objects.verdict import Fate, OperationVerdict
 
 FORWARD = (
     OperationState.PLACING,
@@ -46,7 +46,7 @@ class Seen(Object, frozen=True, kw_only=True):
         return next((self.silent[cell] for cell in cells if cell is not None and cell in self.silent), "")
 
 
-def judge(each: OpenOperation, seen: Seen) -> Verdict:
+def judge(each: OpenOperation, seen: Seen) -> OperationVerdict:
     operation = each.operation
     homes = [body.server.cell_uuid for body in (each.source, each.twin) if body is not None]
     if reason := seen.waits_for(homes):
@@ -66,16 +66,16 @@ def judge(each: OpenOperation, seen: Seen) -> Verdict:
     return msgspec.structs.replace(found, gone=gone, asked=asked, image=seen.image is not False)
 
 
-def _undecided(reason: str) -> Verdict:
-    return Verdict(fate=Fate.UNDECIDED, reason=reason)
+def _undecided(reason: str) -> OperationVerdict:
+    return OperationVerdict(fate=Fate.UNDECIDED, reason=reason)
 
 
-def _resume(state: OperationState) -> Verdict:
-    return Verdict(fate=Fate.RESUME, state=state)
+def _resume(state: OperationState) -> OperationVerdict:
+    return OperationVerdict(fate=Fate.RESUME, state=state)
 
 
-def _arrive(row: InstanceRow) -> Verdict:
-    return Verdict(fate=Fate.ARRIVE, body=row.uuid)
+def _arrive(row: InstanceRow) -> OperationVerdict:
+    return OperationVerdict(fate=Fate.ARRIVE, body=row.uuid)
 
 
 def _is_later(row: InstanceRow, number: int) -> bool:
@@ -94,7 +94,7 @@ def _is_held(row: InstanceRow) -> bool:
     return row.state is State.ACTIVE and row.power == Power.HELD
 
 
-def _two_run(first: InstanceRow, second: InstanceRow) -> Verdict:
+def _two_run(first: InstanceRow, second: InstanceRow) -> OperationVerdict:
     text = f"the rows of two of its bodies permit them to run: {first.uuid} on {first.host} and {second.uuid} on {second.host}"
     return _undecided(f"{text}: look which of them is right")
 
@@ -102,7 +102,7 @@ def _two_run(first: InstanceRow, second: InstanceRow) -> Verdict:
 # -- an operation that has ended ---------------------------------------------------------------------------------------------------
 
 
-def _of_ended(operation: Operation, seen: Seen) -> Verdict:
+def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
     """The server is the body that may run. If none may, it is the latest that is held."""
     rows = sorted(seen.rows.values(), key=lambda row: row.turn, reverse=True)
     running = [row for row in rows if row.may_run]
@@ -115,25 +115,25 @@ def _of_ended(operation: Operation, seen: Seen) -> Verdict:
         return _undecided(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
     latest = max(rows, key=lambda row: (row.task_number, row.turn))
     if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
-        return Verdict(fate=Fate.END, body=latest.uuid)
-    return Verdict(fate=Fate.DELETE)
+        return OperationVerdict(fate=Fate.END, body=latest.uuid)
+    return OperationVerdict(fate=Fate.DELETE)
 
 
 # -- a task ------------------------------------------------------------------------------------------------------------------------
 
 
-def _of_task(each: OpenOperation, seen: Seen) -> Verdict:
+def _of_task(each: OpenOperation, seen: Seen) -> OperationVerdict:
     operation = each.operation
     row = seen.rows.get(operation.source_uuid or "")
     if operation.state in (OperationState.TASK, OperationState.SHELVED) and _has_left(operation, row, seen):
-        return Verdict(fate=Fate.OFFLOAD)
+        return OperationVerdict(fate=Fate.OFFLOAD)
     may_be_shelved = operation.kind is OperationKind.SHELVE and seen.image is not False
     if (row is None and _has_told_its_end(each) and not may_be_shelved) or (row is not None and _is_leaving(row)):
-        return Verdict(fate=Fate.DELETE)
+        return OperationVerdict(fate=Fate.DELETE)
     if row is None:
         return _undecided("its cell has no row of its server: see 'superconductor verify'")
     if row.state is State.ERROR:
-        return Verdict(fate=Fate.END, body=row.uuid)
+        return OperationVerdict(fate=Fate.END, body=row.uuid)
     return _resume(OperationState.STARTING if row.task_number > operation.number else operation.state)
 
 
@@ -155,7 +155,7 @@ def _has_left(operation: Operation, row: InstanceRow | None, seen: Seen) -> bool
 # -- a move ------------------------------------------------------------------------------------------------------------------------
 
 
-def _of_move(each: OpenOperation, seen: Seen) -> Verdict:
+def _of_move(each: OpenOperation, seen: Seen) -> OperationVerdict:
     operation, number = each.operation, each.operation.number
     source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
     was_on_host = each.source is not None and each.source.server.cell_uuid is not None
@@ -174,25 +174,25 @@ def _of_move(each: OpenOperation, seen: Seen) -> Verdict:
     return _resume(_forward(operation.state, OperationState.BUILDING))
 
 
-def _without_twin(each: OpenOperation, seen: Seen, *, source_ended: bool) -> Verdict:
+def _without_twin(each: OpenOperation, seen: Seen, *, source_ended: bool) -> OperationVerdict:
     """Of a move whose new body was not handed over, has ended, or is to."""
     operation = each.operation
     source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
     if source_ended and ((source is None and not _has_told_its_end(each)) or (twin is not None and not _has_ended(twin))):
         return _undecided("its cells have no row of its server: see 'superconductor verify'")
     if source_ended or (operation.kind is OperationKind.UNSHELVE and seen.image is False):  # both have lost their disk
-        return Verdict(fate=Fate.DELETE)
+        return OperationVerdict(fate=Fate.DELETE)
     if source is not None and source.state is State.ERROR and operation.kind is not OperationKind.RESPAWN:
-        return Verdict(fate=Fate.END, body=source.uuid)
+        return OperationVerdict(fate=Fate.END, body=source.uuid)
     if operation.state in (OperationState.UNDOING, OperationState.STARTING):
         return _resume(operation.state)
     is_back = source is not None and source.task_number > operation.number
     if twin is not None or is_back:
-        return Verdict(fate=Fate.RETURN)
+        return OperationVerdict(fate=Fate.RETURN)
     if operation.state in (OperationState.PLACING, OperationState.HOLDING):
         return _resume(operation.state)
     if source is None or source.may_run:  # the twin never had what the source has
-        return Verdict(fate=Fate.RETURN)
+        return OperationVerdict(fate=Fate.RETURN)
     return _undecided(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
 
 

@@ -20,7 +20,7 @@ class Fate(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
-class Verdict(Object, frozen=True, kw_only=True):
+class OperationVerdict(Object, frozen=True, kw_only=True):
     """``state``: of RESUME. ``body``: what the server is, of ARRIVE and END. ``reason``: of UNDECIDED.
 
     ``twin``: of ARRIVE: the body of a later move, which is on its way. ``gone``: those of the operation's bodies that have ended in

@@ -18,7 +18,7 @@ from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from objects.operation import NOBODY, OperationKind, OperationState, Outcome
-from objects.verdict import Fate, Verdict
+from objects.verdict import Fate, OperationVerdict
 
 RESTORED = "The API database was restored from a backup that was older than the end of this operation."
 
@@ -75,7 +75,7 @@ def unfreeze(tx: ApiTransaction, uuids: Collection[str], now: float) -> None:
         _let_go(tx, each, each.operation.state, now, asked=each.operation.held)
 
 
-def carry_out(tx: ApiTransaction, stamp: Stamp, uuid: str, verdict: Verdict, now: float) -> Stepped:
+def carry_out(tx: ApiTransaction, stamp: Stamp, uuid: str, verdict: OperationVerdict, now: float) -> Stepped:
     """What was decided about a frozen operation. Returns it, and the bodies that cells have to delete."""
     if verdict.fate is Fate.UNDECIDED or not (read := operations.get(tx, [uuid])):
         return NOTHING
@@ -140,7 +140,9 @@ def _complete(tx: ApiTransaction, each: OpenOperation, now: float) -> None:
     operations.end(tx, [each.operation], Outcome.DONE, now)
 
 
-def _end(tx: ApiTransaction, stamp: Stamp, each: OpenOperation, shown: Body, body: Body, verdict: Verdict, now: float) -> Stepped:
+def _end(
+    tx: ApiTransaction, stamp: Stamp, each: OpenOperation, shown: Body, body: Body, verdict: OperationVerdict, now: float
+) -> Stepped:
     """It has ended: the server is ``body``. Of its own bodies those are deleted here that have ended in their cells."""
     operation = each.operation
     if shown.uuid != body.uuid:

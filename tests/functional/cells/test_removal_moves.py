@@ -9,7 +9,7 @@ import pytest
 
 from cells.administration import find_cell
 from cells.removal import RemovalFate, remove
-from db.api import operation_steps
+from db.api import operation_steps, thaw
 from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
@@ -50,6 +50,14 @@ def started(site: Moved, operation: Operation) -> None:
 def agrees(site: Moved) -> None:
     assert site.cloud.evidence().drifts == ()
     assert site.auditor.kinds() == []
+
+
+def test_a_lost_cell_is_not_waited_for_to_compare(site: Moved) -> None:
+    [uuid] = site.active()
+    operation = site.building(uuid, to=OTHER)
+    site.cloud.api.write(thaw.freeze, [operation.uuid], "its database was restored", 1.0)
+    assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
+    started(site, operation)
 
 
 def test_a_twin_that_was_not_there_yet_costs_its_operation_only(site: Moved) -> None:
