@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cells import comparison
 from compute.disks import read_disk
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
-from db.api import operation_steps
+from db.api import incarnation, operation_steps
 from db.api.claims import Ledger
 from db.cell import purge
 from objects.flavor import Flavor
@@ -67,14 +68,20 @@ AGES = ("a minute", "a week", "purged")
 """How old the backup is. ``purged``: a week, and the cells have forgotten what was deleted."""
 
 
+LOSSES = ("api", "cells", "both")
+"""Which databases are restored."""
+
+
 class Case(NamedTuple):
     kind: Kind
     state: At
     event: str
     age: str
+    lost: str = "api"
 
     def __str__(self) -> str:
-        return f"{self.kind} in {self.state}, then {self.event}, {self.age}"
+        of = "" if self.lost == "api" else f", {self.lost}"
+        return f"{self.kind} in {self.state}, then {self.event}, {self.age}{of}"
 
 
 def cases() -> Iterator[Case]:
@@ -84,6 +91,13 @@ def cases() -> Iterator[Case]:
             for event in EVENTS:
                 if _can_happen(kind, state, event):
                     yield from (Case(kind, state, event, age) for age in AGES)
+                    others = LOSSES[1:] if _is_on_record(kind, state) else ()
+                    yield from (Case(kind, state, event, "a week", lost) for lost in others)
+
+
+def _is_on_record(kind: Kind, state: At) -> bool:
+    """Whether the backup of a cell shows what happens next. Else only hosts know it: a rebuild or a live migration goes on anew."""
+    return kind not in (Kind.REBUILD, Kind.LIVE_MIGRATE) and state not in (At.PLACING, At.HOLDING)
 
 
 def _can_happen(kind: Kind, state: At, event: str) -> bool:
@@ -117,10 +131,11 @@ class RestoredRegion:
     def __init__(self, path: Path) -> None:
         self.world = SteppedWorld(path)
         self.world.restores = True
-        self._backup = sqlite3.connect(":memory:")
+        self._backups = {name: sqlite3.connect(":memory:") for name in self.world.files.raw}
 
     def close(self) -> None:
-        self._backup.close()
+        for backup in self._backups.values():
+            backup.close()
         self.world.close()
 
     def run(self, case: Case) -> list[str]:
@@ -136,7 +151,8 @@ class RestoredRegion:
             assert self.world.operate(server, Kind.SHELVE)
             self._rest()
         self._begin(server, case)
-        self.world.files.raw["api"].backup(self._backup)
+        for name, backup in self._backups.items():
+            self.world.files.raw[name].backup(backup)
         self._happen(server, case)
         if case.kind is Kind.EVACUATE and case.event != "nothing":
             self.world.heal()
@@ -144,7 +160,7 @@ class RestoredRegion:
         for host in HOMES:
             self.world.write_disks(host)
         truth = self._truth(server)
-        self._lose(case.age)
+        self._lose(case)
         return list(self._judge(server, case, truth))
 
     # -- up to the backup ----------------------------------------------------------------------------------------------------------
@@ -333,25 +349,37 @@ class RestoredRegion:
     def _look_at_marks(self) -> None:
         self.world.sweep("super", "restored")
 
-    def _lose(self, age: str) -> None:
-        """The API database is what it was at the backup."""
+    def _lose(self, case: Case) -> None:
+        """The databases are what they were at the backup."""
         world, raw = self.world, self.world.files.raw
         raw["api"].execute("UPDATE incarnation SET mark = 100, changed_at = 0")
         self._look_at_marks()
         for owner in [owner for owner in world.processes if owner.startswith(("super", "scheduler"))]:
             world.die(owner)
-        self._backup.backup(raw["api"])
-        if age != "a minute":
+        for name, backup in self._backups.items():
+            if case.lost == "both" or (name == "api") == (case.lost == "api"):
+                backup.backup(raw[name])
+        if case.age != "a minute" and case.lost != "cells":
             past = time.time() - WEEK_S
             raw["api"].execute("UPDATE incarnation SET changed_at = ?", (past,))
             raw["api"].execute("UPDATE operations SET updated_at = ?, deadline = ?", (past, past + PATIENCE_S))
             raw["api"].execute("UPDATE build_requests SET deadline = ?", (past + PATIENCE_S,))
-        if age == "purged":
+        if case.age == "purged":
             for cell in HOSTS:
                 world.files.databases[cell].write(purge.rows, time.time() + 1.0)
         world.registry.refresh()
+        if case.lost == "both":
+            self._say_restored()
         for role in ("super", "scheduler"):
             world.start(role)
+
+    def _say_restored(self) -> None:
+        """As ``db restored --api`` does: no mark shows that all databases are of the same old moment."""
+        api = self.world.files.databases["api"]
+        now = api.read(incarnation.read)
+        assert now is not None
+        assert api.write(incarnation.close, now.uuid, "an operator says so")
+        comparison.compare(self.world.registry, Ledger(api, "db restored"), now.uuid, images=self.world.images)
 
     def _judge(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
         world = self.world
@@ -362,11 +390,14 @@ class RestoredRegion:
         for _ in range(ROUNDS):
             world.round()
             running = self._running(server)
-            if len(running) > 1 and case.kind is not Kind.EVACUATE:
+            if len(running) > 1 and case.kind is not Kind.EVACUATE and case.lost == "api":
                 yield f"two guests run: {running}"
                 return
             if not self._unrest():
                 break
+        if case.lost != "api":
+            yield from self._judge_hosts(case, truth)
+            return
         if world.files.raw["api"].execute("SELECT uuid FROM incarnation").fetchone() == before:
             yield "the restore was not noticed"
         yield from self._judge_server(server, case, truth)
@@ -375,6 +406,16 @@ class RestoredRegion:
             now = self._truth(server)
             if not (case.event in ("nothing", "moving") and now.writes >= truth.writes):
                 yield f"images are lost: {lost}"
+
+    def _judge_hosts(self, case: Case, truth: Truth) -> Iterator[str]:
+        """Only hosts know what has happened since, and nobody has repaired anything: they keep the newest disk."""
+        if truth.deleted or truth.host is None or not truth.rests:
+            return
+        disks = [self._disk(host, body) for host in HOMES for body in Look(self.world).mappings]
+        writes = max((disk.writes for disk in disks if disk is not None), default=-1)
+        kept = self._disk(truth.host, truth.body)
+        if (kept.writes if kept is not None else writes) < truth.writes:
+            yield f"the disk of {truth} is {kept}; the newest has {writes} writes"
 
     def _repaired(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
         """The guide's last step: ``verify --repair`` until nothing is left."""

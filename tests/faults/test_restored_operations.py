@@ -17,7 +17,7 @@ def region(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestoredRegion]
     made.close()
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(18)
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_no_restore_destroys_a_guest(region: RestoredRegion, case: Case) -> None:
     assert region.run(case) == []
