@@ -56,8 +56,14 @@ class DbRestored(ActionLister):
         now = database.read(incarnation.read) or database.write(incarnation.advance)
         if not now.comparing:
             database.write(incarnation.close, now.uuid, "an operator says that the API database was restored")
+        from conductor import restored_cell
+        from conductor.audit.places import Places
+
+        registry = self.deployment.registry
         try:
-            done = comparison.compare(self.deployment.registry, ledger, now.uuid, names, self.deployment.images)
+            restored_cell.reconcile_all(registry, ledger, names)
+            done = comparison.compare(registry, ledger, now.uuid, names, self.deployment.images)
+            restored_cell.hold_others(Places(database, ledger, registry, overdue=0.0))
         except comparison.ComparisonBlocked as missing:
             self.status = EXIT_INCOMPLETE
             self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
@@ -71,7 +77,9 @@ class DbRestored(ActionLister):
         return ("Cell", "Servers adopted"), sorted(done.adopted.items())
 
     def _cell(self, ledger: Ledger, name: str) -> tuple[str, int]:
+        from conductor import restored_cell
+
         cell = self.deployment.registry.get(administration.find_cell(ledger.database, name).uuid)
-        told = comparison.retell(ledger, cell)
+        told = restored_cell.reconcile(ledger, cell)
         ledger.database.write(events.rebuild_from_rows, cell.uuid)
         return cell.name, told

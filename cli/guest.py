@@ -43,8 +43,8 @@ class GuestList(_OfGuests, AdminLister):
     """List guests that run on hosts but have no matching record in their cells, as their agents last reported.
 
     Such a guest is never destroyed. "On Record" shows what its cell has recorded instead. The record may be lost or out of date
-    after a restore or a failover, or the host was renamed. 'guest adopt' attaches the guest to its server again. Remove a guest
-    that nobody needs on its host.
+    after a restore or a failover, or the host was renamed. Its power, its project and its user are as its host says. 'guest adopt'
+    attaches the guest to its server again. Remove a guest that nobody needs on its host.
 
     Exit status: 1 if a cell did not answer.
 
@@ -57,7 +57,8 @@ class GuestList(_OfGuests, AdminLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         places = self.places()
         wanted = administration.find_cell(places.api, parsed_args.cell).uuid if parsed_args.cell else None
-        columns = ("UUID", "Name", "Cell", "Host", "Attempt", "VCPUs", "Memory MB", "Disk GB", "On Record", "Reported")
+        sizes, whose = ("VCPUs", "Memory MB", "Disk GB"), ("Power", "Project", "User")
+        columns = ("UUID", "Name", "Cell", "Host", "Attempt", *sizes, "On Record", "Reported", *whose)
         rows = list(self._rows(places, wanted))
         self.say_unknown(places)
         return columns, rows
@@ -70,16 +71,17 @@ class GuestList(_OfGuests, AdminLister):
                 guest = reported.guest
                 at = datetime.fromtimestamp(reported.reported_at, UTC).isoformat(timespec="seconds")
                 size = (guest.vcpus, guest.memory_mb, guest.disk_gb)
-                yield guest.uuid, guest.name, places.name(cell_uuid), reported.host, guest.attempt, *size, guest.reason, at
+                whose = (guest.power, guest.project_id, guest.user_id)
+                yield guest.uuid, guest.name, places.name(cell_uuid), reported.host, guest.attempt, *size, guest.reason, at, *whose
 
 
 class GuestAdopt(_OfGuests):
     """Make guests that 'guest list' shows the guests of their servers again.
 
-    The cell gets a record of the server as ACTIVE where the guest runs. The API level gets what it lost of the server: mapping,
-    request spec, claim and quota. Where the API database has lost the request spec, it is made from the guest's own record, for
-    the owner that --project and --user name. Refused are servers that were deleted, are in another cell, or are ACTIVE with
-    another guest.
+    The cell gets a record of the server where the guest is, with the guest's power and interfaces. The API level gets what it lost
+    of the server: mapping, request spec, claim, quota and addresses. What no database knows is taken from the guest's host, and
+    named: size, image, addresses, project and user. --project and --user name another owner. Refused are servers that were
+    deleted, are in another cell, or are ACTIVE with another guest.
 
     Exit status: 1 some could not be adopted; the others were.
 
@@ -89,8 +91,10 @@ class GuestAdopt(_OfGuests):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("uuids", metavar="UUID", nargs="+", help="UUIDs of the instances")
         parser.add_argument("--host", metavar="HOST", help="host of the guest, if several hosts have a guest of the instance")
-        parser.add_argument("--project", metavar="ID", help="project that owns the server, if no database has it")
-        parser.add_argument("--user", metavar="ID", help="user who requested it (default: none)")
+        parser.add_argument(
+            "--project", metavar="ID", help="project that owns the server, if no database has it (default: as its host says)"
+        )
+        parser.add_argument("--user", metavar="ID", help="user who requested it (default: as its host says; with --project none)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         places = self.places()
@@ -103,6 +107,9 @@ class GuestAdopt(_OfGuests):
             raise errors.Invalid("--user needs --project")
         project = parsed_args.project
         owner = Owner(project_id=project, user_id=parsed_args.user or "") if project else None
-        cell_uuid, reported = adopt(places, uuid, parsed_args.host, owner)
+        done = adopt(places, uuid, parsed_args.host, owner)
+        host = done.reported.host
         if not self.quiet:
-            print(f"Adopted {uuid} on host {reported.host} in cell {places.name(cell_uuid)}", file=self.app.stdout)
+            print(f"Adopted {uuid} on host {host} in cell {places.name(done.cell_uuid)}", file=self.app.stdout)
+        if done.from_host:
+            self.warn(f"{uuid}: no database knew it, so host {host} was believed: {', '.join(done.from_host)}")

@@ -49,7 +49,8 @@ NO_RECORD = "no record"
 """The reason for a guest that the cell has no record of at all."""
 
 FIRST_RETRY_S = 1.0
-"""Seconds before the first retry of a build that met an unavailable service, or of a hold; doubled for each further one."""
+"""Seconds before the first retry of a build that met an unavailable service, or of a hold; doubled for each further one. After so
+many seconds the agent asks again about a task that its cell cannot decide yet."""
 
 LONGEST_HOLD_RETRY_S = 30.0
 """Longest pause in seconds before the agent tries again to hold a guest."""
@@ -424,6 +425,10 @@ class Agent:
             case "begin" if verdict.accepted:
                 if self._tasks.granted(build, report.task, verdict.secrets):
                     self._workers.post(self._work, build)
+            case "begin" if verdict.later:
+                if self._tasks.postponed(build, report.task, time.monotonic() + FIRST_RETRY_S):
+                    text = "Instance %s: its task waits, as may others of host %s: %s"
+                    self._complaints("later", logging.WARNING, text, build.uuid, self._settings.host, verdict.reason)
             case "begin":
                 if self._tasks.refused(build, report.task):
                     self._step("task refused", build, verdict.reason)

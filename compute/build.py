@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
     ASKING = "asking"  # has a task; waits for the cell's answer to ``begin``
     GRANTED = "granted"  # the task was granted; waits for a thread
     WORKING = "working"  # the driver carries out the task
-    RETRYING = "retrying"  # the guest could not be held, or the hypervisor was down, so it will ask the cell again later
+    RETRYING = "retrying"  # the hold failed, no hypervisor, or the cell cannot decide yet: it will ask the cell again later
     FINISHING = "finishing"  # the task is over; ``done`` or ``task-failed`` is not answered yet
     DESTROYING = "destroying"  # the driver destroys the guest and all that belongs to it
     FAILED = "failed"  # no guest, no claim; ``failed`` is not answered yet

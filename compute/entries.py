@@ -11,7 +11,7 @@ phase's work alone. So no lock is held during a spawn, a destroy or a call, yet 
                  |           v          |                                 (from SPAWNING, WORKING: when the driver has returned)
               (forgotten)  FAILED <-----+---> (forgotten), WAITING
 
-                                  +----- RETRYING <----+                  a guest to be held is not off yet, or no hypervisor
+                                  +----- RETRYING <----+                  a guest is not off yet, no hypervisor, or "later"
                                   v                    |
     task order -> RUNNING -> ASKING -> GRANTED -> WORKING -> FINISHING -> RUNNING
                                   |        |           |

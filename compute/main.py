@@ -155,7 +155,7 @@ class ComputeService:
             settings.stats_full_interval,
             guests.unknown_guests if settings.unknown_guests != "keep" else dict,
         )
-        unknown = UnknownGuestsSender(self._client, self._context, guests, settings.stats_full_interval)
+        unknown = UnknownGuestsSender(self._client, self._context, guests, self._driver, settings.stats_full_interval)
         rounds = [
             Round("Hypervisor", settings.hypervisor_interval, self._look, from_start=True),
             Round("Stats", settings.stats_interval, stats.send, idle_interval=settings.stats_full_interval),

@@ -153,7 +153,8 @@ class SimulatedDriver:
         else:
             self._copy(guest, origin, cancel)
         # Neither a tenant's metadata nor its secrets may stay in a file; a digest shows that the secrets arrived.
-        kept = msgspec.structs.replace(guest, metadata={}, macs=tuple(port.mac for port in spec.ports))
+        of_spec = {"project_id": spec.project_id, "user_id": spec.user_id, "ports": spec.ports}
+        kept = msgspec.structs.replace(guest, metadata={}, macs=tuple(port.mac for port in spec.ports), **of_spec)
         self._journal.add(kept, _received(secrets))
 
     def destroy(self, uuid: str) -> None:
@@ -281,7 +282,8 @@ class SimulatedDriver:
         if guest.macs != macs:
             self._take_time()
             self._consoles.write(guest, f"{guest.name}: has the interfaces {', '.join(macs) or 'none'}")
-            self._journal.change(msgspec.structs.replace(guest, macs=macs))
+        if (guest.macs, guest.ports) != (macs, ports):
+            self._journal.change(msgspec.structs.replace(guest, macs=macs, ports=ports))
 
     def trouble(self) -> str | None:
         return None

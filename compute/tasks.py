@@ -86,6 +86,17 @@ class Tasks:
             _end(build)
             return True
 
+    def postponed(self, build: Build, number: int, resume_at: float) -> bool:
+        """The cell cannot decide about the task yet: ask again at ``resume_at``. False: the entry has left ASKING, or is let go."""
+        with self._entries as entries:
+            if not self._is_at(build, Phase.ASKING, number):
+                return False
+            if entries.stopping:
+                _end(build)
+                return False
+            build.phase, build.resume_at = Phase.RETRYING, resume_at
+            return True
+
     def start(self, build: Build) -> Work | None:
         """A thread carries out the task. None: it was dropped meanwhile."""
         with self._entries as entries:

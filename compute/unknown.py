@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from compute.driver import Guest
+from compute.driver import ComputeDriver, Guest
 from compute.guests import Guests
 from objects import errors
 from objects.context import RequestContext
@@ -20,17 +20,22 @@ class UnknownGuestsSender:
     Without any it sends nothing, which is the usual case: when an agent starts, the cell forgets its earlier list.
     """
 
-    def __init__(self, client: CellConductorClient, context: RequestContext, guests: Guests, full_interval: float) -> None:
+    def __init__(
+        self, client: CellConductorClient, context: RequestContext, guests: Guests, driver: ComputeDriver, full_interval: float
+    ) -> None:
         self._client = client
         self._context = context
         self._guests = guests
+        self._driver = driver
         self._full_interval = full_interval
         self._sent: tuple[UnknownGuest, ...] = ()
         self._full_at = 0.0
 
     def send(self) -> None:
-        """Send the list if due. Raises the errors of the call; the next call then sends the same again."""
-        found = tuple(_unknown_guest(guest, reason) for guest, reason in self._guests.unaccounted()[:REPORTED_LIMIT])
+        """Send the list if due. Raises the errors of the call and of the driver; the next call then sends the same again."""
+        unaccounted = self._guests.unaccounted()[:REPORTED_LIMIT]
+        now_here = {guest.uuid: guest for guest in self._driver.guests()} if unaccounted else {}
+        found = tuple(_unknown_guest(now_here.get(guest.uuid, guest), reason) for guest, reason in unaccounted)
         now = time.monotonic()
         if found == self._sent and (not found or now < self._full_at):
             return
@@ -56,4 +61,9 @@ def _unknown_guest(guest: Guest, reason: str) -> UnknownGuest:
         batch_id=guest.batch_id,
         image_id=guest.image_id,
         resources=guest.resources,
+        power=guest.power,
+        server_uuid="" if guest.server_uuid == guest.uuid else guest.server_uuid,
+        project_id=guest.project_id,
+        user_id=guest.user_id,
+        ports=guest.ports,
     )

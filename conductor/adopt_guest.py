@@ -6,11 +6,11 @@ from cells.instance_mapping import adopt as adopt_rows
 from conductor.audit import mend
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db.api import mappings
+from db.api import addresses, mappings
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
-from db.cell import guest_adoption, unknown_guests
-from db.cell.guest_adoption import Lost
+from db.cell import guest_adoption, tasks, unknown_guests
+from db.cell.guest_adoption import Lost, Told
 from db.cell.unknown_guests import Reported
 from objects import errors
 from objects.base import Object
@@ -18,13 +18,23 @@ from objects.flavor import Flavor
 from objects.instance import Server, State
 from objects.lifecycle import Refused
 from objects.spec import Image, RequestSpec
+from objects.task import Power
+from objects.unknown_guest import UnknownGuest
 
 
 class Owner(Object, frozen=True, kw_only=True):
-    """The owner of a server, given by the operator if both databases have lost it."""
+    """The owner of a server that both databases have lost: given by the operator, or as its host says."""
 
     project_id: str
     user_id: str
+
+
+class Adopted(Object, frozen=True, kw_only=True):
+    """A guest that was adopted, as its agent had reported it. ``from_host``: what no database knew, so its host's word counts."""
+
+    cell_uuid: str
+    reported: Reported
+    from_host: tuple[str, ...] = ()
 
 
 def listed(places: Places) -> dict[str, list[Reported]]:
@@ -33,8 +43,8 @@ def listed(places: Places) -> dict[str, list[Reported]]:
     return {uuid: found for uuid, found in asked.items() if found is not None}
 
 
-def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> tuple[str, Reported]:
-    """Make the reported guest the guest of this instance; returns the cell UUID and the report.
+def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> Adopted:
+    """Make the reported guest the guest of this instance.
 
     May be repeated. Raises NotFound if no agent reports such a guest, Conflict with advice if the records forbid it, and
     CellUnavailable if a cell that must be asked does not answer.
@@ -43,18 +53,45 @@ def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> t
     record = places.api.read(servers.records, [uuid])[1].get(uuid)
     _check_mapping(places, uuid, cell_uuid, record)
     rows = places.ask(cell_uuid, cell_rows.rows, [uuid])
-    lost = _lost(places, reported, record, owner) if rows is not None and uuid not in rows.rows else None
-    now = places.api.now()
-    outcome = places.change(cell_uuid, guest_adoption.adopt, reported, lost, record.seen if record else 0, now)
+    from_host: list[str] = []
+    lost = _lost(places, reported, record, owner, from_host) if rows is not None and uuid not in rows.rows else None
+    outcome = places.change(cell_uuid, guest_adoption.adopt, reported, lost, _told(record), places.api.now())
     if outcome is None:
         raise errors.CellUnavailable(places.unknown.get(cell_uuid, f"cell {places.name(cell_uuid)} does not answer"))
     if isinstance(outcome, Refused) and not outcome.done:
         raise errors.Conflict(f"The guest of {uuid} on host {reported.host} cannot be adopted: {outcome.reason}")
     if record is None or record.cell_uuid is None:
         places.on(cell_uuid, lambda cell: adopt_rows(places.ledger, cell, [uuid]))
+    _connect(places, cell_uuid, reported, from_host)
     places.catch_up(cell_uuid)
     mend.claim(places, cell_uuid, [Finding(kind="", key=uuid, what="", scope=cell_uuid)])
-    return cell_uuid, reported
+    return Adopted(cell_uuid=cell_uuid, reported=reported, from_host=tuple(from_host))
+
+
+def _told(record: Record | None) -> Told:
+    if record is None:
+        return Told()
+    power = Power(record.power) if record.power in set(Power) else Power.ON
+    return Told(seen=record.seen, number=record.task_number, power=power)
+
+
+def _connect(places: Places, cell_uuid: str, reported: Reported, from_host: list[str]) -> None:
+    """Note the interfaces that the guest has. Its server gets addresses that the API database has lost, if nobody has them.
+
+    An agent of an older release does not report them: then they are those of the server.
+    """
+    guest = reported.guest
+    server = next(iter(places.api.read(mappings.of_bodies, [guest.uuid])), None)
+    if server is None or server.deleted:
+        return
+    known = places.api.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
+    if guest.macs - {port.mac for port in known}:
+        places.api.write(addresses.take_back, {server.uuid: guest.ports}, places.api.now())
+        taken = places.api.read(addresses.ports_of, [server.uuid]).get(server.uuid, ())
+        from_host += [f"interface {port.mac}" for port in taken if port not in known]
+        known = taken
+    own = [port for port in known if port.mac in guest.macs] if guest.power else known
+    places.change(cell_uuid, tasks.connect, guest.uuid, own)
 
 
 def _reported(places: Places, uuid: str, host: str | None) -> tuple[str, Reported]:
@@ -90,14 +127,19 @@ def _check_mapping(places: Places, uuid: str, cell_uuid: str, record: Record | N
             raise errors.Conflict(f"Cell '{places.name(other)}' has a record of {uuid}, {row.state}: see 'superconductor verify'")
 
 
-def _lost(places: Places, reported: Reported, record: Record | None, owner: Owner | None) -> Lost:
-    """The lost record, from the API database or else from the guest and ``owner``. Raises Conflict if no owner is known."""
+def _lost(places: Places, reported: Reported, record: Record | None, owner: Owner | None, from_host: list[str]) -> Lost:
+    """The lost record, from the API database or else from ``owner`` and the guest. Raises Conflict if no owner is known.
+
+    What only the guest's host says is added to ``from_host``.
+    """
     guest = reported.guest
     server = next(iter(places.api.read(mappings.of_bodies, [guest.uuid])), None)
+    home = places.api.read(mappings.get, guest.server_uuid) if server is None and guest.server_uuid else None
     batch_id = record.batch_id if record else guest.batch_id or guest.uuid
     spec = places.api.read(mappings.specs, [batch_id]).get(batch_id)
     if spec is None:
-        spec = _rebuilt(reported, batch_id, _owner(server, owner, guest.uuid))
+        from_host += ["name", "size", "image"] if server is None else ["size", "image"]
+        spec = _rebuilt(reported, batch_id, _owner(server or home, owner, guest, from_host))
     if server is not None:
         return Lost(
             spec=spec,
@@ -106,18 +148,22 @@ def _lost(places: Places, reported: Reported, record: Record | None, owner: Owne
             created_at=server.created_at,
             server_uuid=server.own_uuid and server.uuid,
             turn=server.turn,
-            power=server.power,
-            task_number=server.task_number,
         )
-    return Lost(spec=spec, name=guest.name, created_at=places.api.now())
+    turn = home.turn + 1 if home is not None else int(bool(guest.server_uuid))
+    return Lost(spec=spec, name=guest.name, created_at=places.api.now(), server_uuid=guest.server_uuid or None, turn=turn)
 
 
-def _owner(server: Server | None, owner: Owner | None, uuid: str) -> Owner:
+def _owner(server: Server | None, owner: Owner | None, guest: UnknownGuest, from_host: list[str]) -> Owner:
+    """An operator's word counts before the host's."""
     if server is not None:
         return Owner(project_id=server.project_id, user_id=server.user_id)
-    if owner is None:
-        raise errors.Conflict(f"No database knows whose server {uuid} is: name its project and its user with --project and --user")
-    return owner
+    if owner is not None:
+        return owner
+    if not guest.project_id:
+        text = f"No database knows whose server {guest.uuid} is: name its project and its user with --project and --user"
+        raise errors.Conflict(text)
+    from_host += [f"project {guest.project_id}", f"user {guest.user_id}"]
+    return Owner(project_id=guest.project_id, user_id=guest.user_id)
 
 
 def _rebuilt(reported: Reported, batch_id: str, owner: Owner) -> RequestSpec:

@@ -12,6 +12,7 @@ import msgspec
 
 from cells import releases
 from conductor.gathered_beats import GatheredBeats
+from conductor.mark_watch import MarkWatch
 from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
 from conductor.release import LOST, Release
@@ -89,6 +90,7 @@ class CellConductor:
         self._limits = limits
         self._sender = sender
         self.aside = SetAside(database, "cell")
+        self.marks = MarkWatch(database)
         self._release = Release(vault or Vault())
         self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
         self._heartbeat: GroupCommit[Sequence[Beat], None] = GroupCommit(self._heartbeats)
@@ -116,9 +118,14 @@ class CellConductor:
         return [released.attached(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
-        """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts."""
+        """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts.
+
+        Raises errors.CellUnavailable while the rows may be those of a backup: the build may have ended well since, on another host.
+        """
         check_reports(reports)
         self._heard()
+        if closed := self.marks.look():
+            raise errors.CellUnavailable(closed)
         outcomes = self._settle(reports).outcomes
         self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
         return self._verdicts(reports, outcomes)
@@ -168,7 +175,7 @@ class CellConductor:
     def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
         """Move builds that wait for these hosts, whose agents are stopping, to their next alternates. Return how many moved."""
         rows = {found.uuid: found for found in self._database.read(instances.movable, hosts)}
-        if not rows:
+        if not rows or self.marks.look():
             return 0
         now = self._database.now()
 
@@ -234,9 +241,10 @@ class CellConductor:
         """Write these reports, by instance UUID. A report that cannot be written is retried in a minimal form, if it has one."""
         now = self._database.now()
         settled = Settled()
+        closed = self.marks.look() if any(report.kind is ReportKind.BEGIN for report in reports.values()) else ""
 
         def write(uuids: Sequence[str], form: Callable[[Report], Report] = lambda report: report) -> None:
-            outcomes, kept = self._database.write(transition, {uuid: form(reports[uuid]) for uuid in uuids}, now)
+            outcomes, kept = self._database.write(transition, {uuid: form(reports[uuid]) for uuid in uuids}, now, closed)
             settled.outcomes.update(outcomes)
             settled.kept.update(kept)
 
@@ -282,9 +290,15 @@ class CellConductor:
             step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
 
 
-def transition(tx: CellTransaction, reports: Mapping[str, Report], now: float) -> tuple[dict[str, Outcome], dict[str, Kept]]:
-    """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of what was granted."""
-    outcomes = instances.carry_out(tx, reports, lambda row: decide(row, reports[row.uuid], now, partial(tasks.of, tx)), now)
+def transition(
+    tx: CellTransaction, reports: Mapping[str, Report], now: float, closed: str = ""
+) -> tuple[dict[str, Outcome], dict[str, Kept]]:
+    """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of what was granted.
+
+    ``closed``: why no task may begin now; empty if one may.
+    """
+    task_of = partial(tasks.of, tx)
+    outcomes = instances.carry_out(tx, reports, lambda row: decide(row, reports[row.uuid], now, task_of, closed), now)
     _note_tasks(tx, reports, outcomes)
     instances.tell(tx, outcomes.values(), now)
     accepted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
@@ -312,13 +326,16 @@ def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Ma
         tasks.over(tx, changed.keys() - running.keys())
 
 
-def decide(row: Instance, report: Report, now: float, task_of: Callable[[str], Task | None] = lambda uuid: None) -> Outcome:
-    """The transition a report asks for. ``task_of``: reads the task of an instance whose row is locked."""
+def decide(
+    row: Instance, report: Report, now: float, task_of: Callable[[str], Task | None] = lambda uuid: None, closed: str = ""
+) -> Outcome:
+    """The transition a report asks for. ``task_of``: reads the task of an instance whose row is locked. ``closed``: as above."""
     if report.kind in _TASK_REPORTS:
         about = (row, report.host, report.fence, report.attempt, report.task)
         if report.kind is ReportKind.BEGIN:
             task = task_of(row.uuid)
-            return lifecycle.begin(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
+            begun = lifecycle.begin(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
+            return Refused(reason=closed, later=True) if closed and (isinstance(begun, Change) or begun.done) else begun
         failed = report.kind is ReportKind.TASK_FAILED
         fault = report.failure.message if report.failure else "The host gave no reason."
         return lifecycle.task_over(*about, fault if failed else None, report.stored)
@@ -377,7 +394,14 @@ def _verdict(report: Report, outcome: Outcome) -> Verdict:
         reason = outcome.row.task_fault or "" if failed else ""
         return Verdict(instance_uuid=report.instance_uuid, accepted=not failed, reason=reason)
     known = outcome.known and not outcome.keep
-    return Verdict(instance_uuid=report.instance_uuid, accepted=outcome.done, reason=outcome.reason, known=known, keep=outcome.keep)
+    return Verdict(
+        instance_uuid=report.instance_uuid,
+        accepted=outcome.done,
+        reason=outcome.reason,
+        known=known,
+        keep=outcome.keep,
+        later=outcome.later,
+    )
 
 
 def _rescheduled(outcome: Outcome) -> bool:

@@ -25,7 +25,7 @@ from conductor.next_step import Next, body_to_ask, next_step
 from conductor.orders import send_tasks
 from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
-from db.api import addresses, incarnation, operation_steps, operations, shelving, thaw
+from db.api import addresses, incarnation, mappings, operation_steps, operations, shelving, thaw
 from db.api.claims import Ledger, Stamp
 from db.api.incarnation import Known
 from db.api.operation_steps import Stepped, has_closed
@@ -33,6 +33,7 @@ from db.api.operations import Body, OpenOperation
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
 from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
 from images.drop import DropFolders
 from images.store import FolderStore
 from objects import errors
@@ -366,6 +367,21 @@ def task_of(each: OpenOperation, body: Body, ports: tuple[Port, ...]) -> Task:
         if operation.settles:
             kind, args = TaskKind.INTERFACES, TaskArgs(ports=_without(operation, ports, OperationKind.ATTACH_INTERFACE))
     return Task(number=number, kind=kind, power=power, args=args, request_id=operation.request_id)
+
+
+def interface_tasks(database: ApiDatabase, bodies: Sequence[str]) -> dict[str, Task]:
+    """The tasks of open operations about the interfaces of these bodies: a POWER in their place would say that they are done."""
+    servers = [server.uuid for server in database.read(mappings.of_bodies, bodies)]
+    opened = [each for each in database.read(operations.open_for, servers).values() if not each.unreadable and each.settles]
+    if not opened:
+        return {}
+    ports = database.read(addresses.ports_of, [each.server_uuid for each in opened])
+    found = database.read(operations.with_bodies, [each.uuid for each in opened])
+    return {
+        each.source.uuid: task_of(each, each.source, ports.get(each.operation.server_uuid, ()))
+        for each in found
+        if each.source is not None and each.operation.state in (OperationState.TASK, OperationState.STARTING)
+    }
 
 
 def _without(operation: Operation, ports: tuple[Port, ...], kind: OperationKind) -> tuple[Port, ...]:

@@ -9,6 +9,8 @@ from cells import comparison
 from cells.cell import Cell
 from cells.comparison import Marks
 from cells.registry import CellRegistry
+from conductor import restored_cell
+from conductor.audit.places import Places
 from db.api import events, incarnation
 from db.api.claims import Ledger
 from db.api.incarnation import Incarnation, Known
@@ -114,9 +116,9 @@ class RestoreWatch:
         confirmed_marks: Mapping[str, int],
         stepped: Collection[str],
     ) -> None:
-        for cell_uuid in comparison.restored_cells(now, confirmed_marks, marks):
-            self._retell(cells[cell_uuid])
-        behind = [uuid for uuid, seen in marks.seen.items() if seen is None or seen.mark < now.mark]
+        restored = comparison.restored_cells(now, confirmed_marks, marks)
+        closed = {cell_uuid for cell_uuid in restored if not self._reconcile(cells[cell_uuid])}
+        behind = [uuid for uuid, seen in marks.seen.items() if (seen is None or seen.mark < now.mark) and uuid not in closed]
         current = [*stepped, *(uuid for uuid in behind if self._note(cells[uuid], now))]
         if current:
             self._database.write(incarnation.confirm, dict.fromkeys(current, now.mark))
@@ -141,7 +143,9 @@ class RestoreWatch:
         if not now.comparing:
             self._database.write(incarnation.close, now.uuid, why)
         try:
+            restored_cell.reconcile_all(self._registry, self._ledger)
             done = comparison.compare(self._registry, self._ledger, now.uuid, images=self._images)
+            restored_cell.hold_others(self._places())
         except comparison.ComparisonBlocked as missing:
             waits = f"{why.partition(WAITS)[0]}{WAITS}{mask_url(str(missing))}"
             self._database.write(incarnation.explain, waits)
@@ -156,17 +160,25 @@ class RestoreWatch:
             LOG.error("%s: delete the copy that is wrong", refused)
         self.reason = "the comparison has just been done"
 
-    def _retell(self, cell: Cell) -> None:
-        """The cell's database was restored: write its outdated rows to its feed again, and have the feed read from the rows."""
+    def _places(self) -> Places:
+        return Places(self._database, self._ledger, self._registry, overdue=0.0)
+
+    def _reconcile(self, cell: Cell) -> bool:
+        """The cell's database was restored: bring its rows up to date, and have the feed read from the rows.
+
+        Until that is done its mark does not rise, so nothing starts there.
+        """
         text = "cell %s: its database was restored to an older state: its feed reports its rows again; see 'superconductor verify'"
         LOG.error(text, cell.name)
         try:
-            count = comparison.retell(self._ledger, cell)
+            count = restored_cell.reconcile(self._ledger, cell)
             self._database.write(events.rebuild_from_rows, cell.uuid)
         except errors.CellUnavailable as error:
             LOG.warning("cell %s: its feed reports its rows again when the cell answers: %s", cell.name, error)
-            return
+            return False
+        restored_cell.hold_others(self._places())
         LOG.warning("cell %s: %d rows were written to the feed again", cell.name, count)
+        return True
 
 
 def _no_cell_answers(cells: Mapping[str, Cell], marks: Marks) -> bool:

@@ -29,6 +29,8 @@ from service.steps import step
 LOG = logging.getLogger(__name__)
 
 SWEEP_PAGE_SIZE = 200
+MARK_LOOK_INTERVAL_S = 5.0
+"""Seconds between two looks at the database's mark while nothing is due: one that is lower later shows a restore."""
 HOST_LOOKS_PER_DOWN_TIME = 3
 """How often hosts are looked at in a down time while nothing is under way."""
 
@@ -61,6 +63,7 @@ class CellSweep:
         self._feed_age = feed_age
         self._trim_now = Every(60.0)
         self._refresh_now = Every(REFRESH_INTERVAL_S)
+        self._look_at_mark_now = Every(MARK_LOOK_INTERVAL_S)
         self._liveness = Liveness(down_time)
         self._look_at_hosts_now = Every(down_time / HOST_LOOKS_PER_DOWN_TIME)
         self.is_busy = True
@@ -98,12 +101,15 @@ class CellSweep:
         now = self._database.now()
         found = self._database.read(due.look, now, now - self._resend_age, now - self._feed_age, RECORD_LIFETIME_S)
         self.is_busy = found.live
+        may_repeat = True
+        if self._look_at_mark_now() or found.overdue or found.unaccepted:
+            may_repeat = not self._conductor.marks.look()
         # hosts are judged by their silence, so they are also looked at while nothing is under way
         steps: list[tuple[bool, Callable[[], None]]] = [
             (self._look_at_hosts_now() or found.live, self.dead_hosts),
             ((found.letters or self._aside.holds_letters) and self._refresh_now(), self._aside.refresh),
-            (found.overdue, self.deadlines),
-            (found.unaccepted, self.orders),
+            (found.overdue and may_repeat, self.deadlines),  # a restored row may be of a build that is over
+            (found.unaccepted and may_repeat, self.orders),
             (found.deleting, self.deletes),
             (found.tasks, self.tasks),
             (found.finished, lambda: erase_finished(self._database, self._aside)),
@@ -168,7 +174,7 @@ class CellSweep:
         stopping = {service.host for service in found if service.stopping} - down
         if stopping and (moved := self._conductor.move_off(self._context, sorted(stopping))):
             LOG.info("hosts stopping: %s; %d builds that they had not accepted moved on", ", ".join(sorted(stopping)), moved)
-        if not down:
+        if not down or self._conductor.marks.look():
             return
         now = self._database.now()
         rows = self._database.read(instances.on_hosts, sorted(down), [*lifecycle.LIVE, State.DELETING])

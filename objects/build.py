@@ -125,10 +125,10 @@ class Verdict(Message, frozen=True, kw_only=True):
 
     ``known`` false: refused because the cell has no record of the instance, not even of its end. The operator then decides what
     happens to its guest. ``keep``: the record does not prove that the guest is superseded, so it stays. ``known`` is then false
-    too, so that an older agent also keeps the guest.
+    too, so that an older agent also keeps the guest. ``later``: a ``begin`` that nobody can decide yet; the agent asks again.
     """
 
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
 
     instance_uuid: str
     accepted: bool
@@ -137,6 +137,7 @@ class Verdict(Message, frozen=True, kw_only=True):
     keep: bool = False
     secrets: BootSecrets | None = None
     secrets_with: str | None = None
+    later: bool = False
 
 
 def with_secrets(verdicts: Sequence[Verdict]) -> list[Verdict]:

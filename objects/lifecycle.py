@@ -48,12 +48,14 @@ class Refused(Object, frozen=True, kw_only=True):
     succeeded.
 
     ``known`` false: there is no row. ``keep``: the row does not prove that the reported guest is superseded, so it stays.
+    ``later``: the row is not confirmed yet, so the agent asks again.
     """
 
     reason: str
     done: bool = False
     known: bool = True
     keep: bool = False
+    later: bool = False
 
 
 Outcome = Change | Refused
@@ -241,6 +243,23 @@ def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
     return Change(row=msgspec.structs.replace(row, version=max(row.version, seen) + 1), event=event)
 
 
+LOST_TRACK = (
+    "The cell's database was restored to a state from before this server was built: 'superconductor guest adopt' its guest."
+)
+"""Why a build ends of which the API level knows that its guest runs elsewhere."""
+
+
+def lose_track(row: Instance, attempt: int, now: float) -> Outcome:
+    """The API level has seen this build end well on another host, but the row is of a backup: ERROR, so that none builds it again.
+
+    Guarded by the attempt that was read. The guest has a later attempt, so it stays, and can be adopted.
+    """
+    if row.state not in LIVE or row.attempt != attempt:
+        return Refused(reason=f"{row.state}, attempt {row.attempt}")
+    failure = Failure(kind=FailureClass.HOST, error="Restored", message=LOST_TRACK, at=now)
+    return _give_up(row, _with(row, failure), LOST_TRACK)
+
+
 NO_NEW_DRIVE = "The host's agent is of an older release and cannot make a new config drive. The guest is as it was."
 """Why a rebuild fails that gives its guest secrets or another key."""
 
@@ -266,6 +285,18 @@ def ask(row: Instance, number: int, power: Power, fault: str | None = None) -> O
     return _next(
         row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None, task_stored=None
     )
+
+
+def relearn(row: Instance, version: int, number: int, power: Power, state: TaskState) -> Outcome:
+    """The API level has seen a later state of this row: how the task of this number ended, and the power since.
+
+    Guarded by the version that was read, and by the number. So a task that was over before a restore does not begin again.
+    """
+    if row.state is not State.ACTIVE or (row.version, row.task_number) != (version, number):
+        return Refused(reason=f"{row.state}, version {row.version}, task {row.task_number}")
+    if not state.over or (row.power, row.task_state) == (power, state):
+        return Refused(reason=f"power {row.power}, the task is {row.task_state}", done=True)
+    return _next(row, EventKind.TASK, power=power, task_state=state)
 
 
 def begin(
@@ -335,11 +366,12 @@ def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int)
     return row.state is State.ACTIVE and in_force == (host, fence, attempt, number)
 
 
-def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
+def adopt(row: Instance, host: str, guest: UnknownGuest, now: float, *, number: int = 0, power: Power = Power.ON) -> Outcome:
     """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE on the guest's host.
 
-    The row takes the guest's attempt and builder, since these are stored with the guest. Refused if the instance is being deleted,
-    is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
+    The row takes the guest's attempt and builder, since these are stored with the guest, and the power that the guest has, unless
+    another body may run. ``number``, ``power``: the latest task that the API level knows of, which the row may have lost. Refused
+    if the instance is being deleted, is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
     """
     if row.state in (State.DELETING, State.DELETED):
         return Refused(reason=f"it is {row.state}")
@@ -352,6 +384,7 @@ def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
         return Refused(reason=f"it is ACTIVE on host {row.host} with another guest, of attempt {row.attempt}")
     if row.state in LIVE and row.attempt > guest.attempt:
         return Refused(reason=f"it is being built on host {row.host} as attempt {row.attempt}")
+    permitted = power if number > row.task_number else row.power
     return _next(
         row,
         state=State.ACTIVE,
@@ -364,6 +397,10 @@ def adopt(row: Instance, host: str, guest: UnknownGuest, now: float) -> Outcome:
         alternates=(),
         rolled_back=None,
         fault=None,
+        power=permitted if permitted in (Power.HELD, Power.INCOMING) else guest.known_power or permitted,
+        task_number=max(row.task_number, number),
+        task_state=TaskState.DONE,
+        task_fault=None,
     )
 
 

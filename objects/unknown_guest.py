@@ -7,10 +7,15 @@ from typing import ClassVar
 import msgspec
 
 from objects.base import Message, Number
+from objects.port import Port
+from objects.task import Power
 
 REPORTED_LIMIT = 500
 """Maximum unknown guests of one host that its agent reports, in order of uuid. The rest follows as these are adopted or
 removed."""
+
+PORTS_LIMIT = 100
+"""Maximum interfaces of one guest that are kept."""
 
 REASON_SIZE = 1024
 """Maximum bytes of UTF-8 in a reason."""
@@ -20,10 +25,12 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
     """The agent's data on the guest: vCPUs, MiB, GiB; ``resources`` by resource class.
 
     ``fence``, ``attempt`` and ``builder`` are stored with the guest; a row that adopts it must have the same. ``reason``: what the
-    records say instead.
+    records say instead. ``power``: what it is now, as the agent writes it; empty: its agent is of an older release.
+    ``server_uuid``: of a later body, its server. ``project_id``, ``user_id``: whose it is. ``ports``: its interfaces. These four
+    are the host's word.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     uuid: str
     name: str
@@ -38,3 +45,22 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
     batch_id: str = ""
     image_id: str | None = None
     resources: dict[str, Number] = msgspec.field(default_factory=dict)
+    power: str = ""
+    server_uuid: str = ""
+    project_id: str = ""
+    user_id: str = ""
+    ports: tuple[Port, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it uses its disk now, as far as this release knows its power."""
+        return self.known_power is not None and self.known_power.runs
+
+    @property
+    def known_power(self) -> Power | None:
+        """None: its agent has not said it, or is of a later release."""
+        return Power(self.power) if self.power in set(Power) else None
+
+    @property
+    def macs(self) -> frozenset[str]:
+        return frozenset(port.mac for port in self.ports)

@@ -30,6 +30,8 @@ VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
         "RequestSpec": "2.6",
         "Selection": "1.1",
         "TaskOrder": "1.1",
+        "UnknownGuest": "1.1",
+        "Verdict": "1.4",
     },
     V1_1: {},
 }
@@ -105,6 +107,12 @@ CHANGES = (
     FieldChange(since=V1_1, message="BuildOrder", path=("power",), values=RESCUED, carries="A rescue"),
     FieldChange(since=V1_1, message="BuildOrders", path=("orders", "power"), values=RESCUED, carries="A rescue"),
     FieldChange(since=V1_1, message="InstanceSummary", path=("power",), values=RESCUED, carries="A rescue"),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("power",)),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("server_uuid",)),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("project_id",)),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("user_id",)),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("ports",)),
+    FieldChange(since=V1_1, message="Verdict", path=("later",)),  # an older agent drops a task that is refused, and gets it again
 )
 """What stands beside a changed fingerprint in ``tests/unit/rpc/test_fingerprints.py``."""
 

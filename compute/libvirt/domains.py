@@ -238,7 +238,8 @@ class Domains:
 
     def _now(self, domain: Any, kept: KeptGuest, state: int, reason: int) -> Guest:
         power, why = self._power(domain, kept.guest.power, state, reason)
-        return msgspec.structs.replace(kept.guest, power=power, off_reason=why)
+        of_spec = {"project_id": kept.spec.project_id, "user_id": kept.spec.user_id, "ports": kept.spec.ports}
+        return msgspec.structs.replace(kept.guest, power=power, off_reason=why, **of_spec)
 
     def _power(self, domain: Any, wanted: Power, state: int, reason: int) -> tuple[Power, str]:
         match state:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import addresses, mappings, operations
 from db.api.mappings import ServerQuery
 from db.audit import cell_rows
+from db.cell import tasks
+from db.cell.tasks import TaskFor
 from objects.port import Port
+from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
 
 ORPHAN = "address of no server"
 UNCLAIMED = "address that its server has not claimed"
@@ -46,7 +50,10 @@ def _orphans(places: Places, page: AuditPage) -> list[Finding]:
 
 
 def _lacking(places: Places, page: AuditPage) -> list[Finding]:
-    """Of ACTIVE servers without an open operation: that of an attach claims its address before the guest has it."""
+    """Of ACTIVE servers without an open operation: that of an attach claims its address before the guest has it.
+
+    A body whose task is under way may be getting them now.
+    """
     opened = places.api.read(operations.open_for, page.keys)
     query = ServerQuery(uuids=page.keys, limit=AUDIT_PAGE_SIZE)
     active = [server for server in places.api.read(mappings.list_, query) if server.state == "active" and server.uuid not in opened]
@@ -54,13 +61,34 @@ def _lacking(places: Places, page: AuditPage) -> list[Finding]:
     found: list[Finding] = []
     for cell_uuid in sorted({server.cell_uuid for server in active if server.cell_uuid is not None}):
         here = [server for server in active if server.cell_uuid == cell_uuid and server.uuid in held]
-        told = places.ask(cell_uuid, cell_rows.ports, [server.body_uuid for server in here])
-        for server in here if told is not None else ():
+        bodies = [server.body_uuid for server in here]
+        told, rows = places.ask(cell_uuid, cell_rows.ports, bodies), places.ask(cell_uuid, cell_rows.rows, bodies)
+        for server in here if told is not None and rows is not None else ():
+            row = rows.rows.get(server.body_uuid) if rows is not None else None
+            if row is None or row.task_state in (TaskState.ORDERED, TaskState.RUNNING):
+                continue
             if more := sorted(_addresses(held[server.uuid]) - _addresses((told or {}).get(server.body_uuid, ()))):
                 what = f"{', '.join(address for _, address in more)} of {server.uuid}"
-                advice = "detach the interface with 'server remove port', and attach another"
-                found.append(Finding(kind=LACKING, key=server.uuid, what=what, cell=places.name(cell_uuid), advice=advice))
+                advice = "if the guest does not have it, detach the interface with 'server remove port', and attach another"
+                repair = "given to its guest, unless it has it" if row.may_run and row.power in set(Power) else None
+                facts = (row.uuid, cell_uuid, row.task_number, row.power)
+                make = partial(Finding, kind=LACKING, key=server.uuid, what=what, cell=places.name(cell_uuid))
+                found.append(make(repair=repair, advice=advice, facts=facts))
     return found
+
+
+def _give(places: Places, findings: Sequence[Finding]) -> None:
+    """Ask the guests' hosts to see to it that their guests have all interfaces of their servers, as an attach does.
+
+    The record may have lost what a guest has, and then nothing changes on its host.
+    """
+    held = places.api.read(addresses.ports_of, [finding.key for finding in findings])
+    for finding in findings:
+        uuid, cell_uuid, number, power = finding.facts
+        args = TaskArgs(ports=held.get(finding.key, ()))
+        task = Task(number=int(number or 0) + 1, kind=TaskKind.INTERFACES, power=Power(str(power)), args=args)
+        places.change(str(cell_uuid), tasks.ask, [TaskFor(instance_uuid=str(uuid), task=task)], places.now(str(cell_uuid)))
+        places.catch_up(str(cell_uuid))
 
 
 def _unclaimed(places: Places, page: AuditPage) -> list[Finding]:
@@ -91,6 +119,8 @@ def _addresses(ports: Sequence[Port]) -> set[tuple[str, str]]:
 
 
 def repair(places: Places, findings: Sequence[Finding]) -> None:
+    if lacking := of_kind(findings, LACKING):
+        _give(places, lacking)
     if orphans := of_kind(findings, ORPHAN):
         places.api.write(addresses.free_ended, [finding.key for finding in orphans], places.api.now())
     if unclaimed := of_kind(findings, UNCLAIMED):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from conductor.operate import task_of
-from db.api import addresses, claim_repair, mappings, operation_repair, operations, repair
+from conductor.operate import interface_tasks
+from db.api import claim_repair, mappings, operation_repair, repair
 from db.api import repair as repairs
 from db.audit import cell_rows
 from db.audit import servers as audit_servers
@@ -16,7 +16,6 @@ from db.cell.row_repair import Read
 from db.cell.tasks import TaskFor
 from objects.instance import Instance, State
 from objects.lifecycle import Change
-from objects.operation import OperationState
 from objects.selection import Selection
 from objects.task import Power, Task, TaskKind
 
@@ -75,7 +74,7 @@ def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
 def ask_again(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Write the power into rows that have lost a task: under its own number, so that a later one is left alone."""
     seen = {finding.key: int(finding.facts[1] or 0) for finding in findings}
-    connecting = _connecting(places, list(seen))
+    connecting = interface_tasks(places.api, list(seen))
     lost = [TaskFor(instance_uuid=f.key, task=connecting.get(f.key) or _power_of(f)) for f in findings]
     asked = places.change(cell_uuid, tasks.ask, lost, places.now(cell_uuid)) or {}
     told = {
@@ -87,21 +86,6 @@ def ask_again(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> No
 
 def _power_of(finding: Finding) -> Task:
     return Task(number=int(finding.facts[2] or 0), kind=TaskKind.POWER, power=Power(str(finding.facts[3])))
-
-
-def _connecting(places: Places, bodies: Sequence[str]) -> dict[str, Task]:
-    """The tasks of open operations about the interfaces of these bodies: a POWER in their place would say that they are done."""
-    servers = [server.uuid for server in places.api.read(mappings.of_bodies, bodies)]
-    opened = [each for each in places.api.read(operations.open_for, servers).values() if not each.unreadable and each.settles]
-    if not opened:
-        return {}
-    ports = places.api.read(addresses.ports_of, [each.server_uuid for each in opened])
-    found = places.api.read(operations.with_bodies, [each.uuid for each in opened])
-    return {
-        each.source.uuid: task_of(each, each.source, ports.get(each.operation.server_uuid, ()))
-        for each in found
-        if each.source is not None and each.operation.state in (OperationState.TASK, OperationState.STARTING)
-    }
 
 
 def _read(findings: Sequence[Finding]) -> dict[str, Read]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.cell import instances, row_repair, staging, unknown_guests
+from db.cell import instances, row_repair, staging, tasks, unknown_guests
 from db.cell.unknown_guests import Reported
 from db.sql.connection import CellTransaction
 from objects import lifecycle
@@ -22,14 +22,20 @@ class Lost(Object, frozen=True, kw_only=True):
     created_at: float
     server_uuid: str | None = None
     turn: int = 0
+
+
+class Told(Object, frozen=True, kw_only=True):
+    """What the API level knows of the instance: the last version that it has applied, and the latest task that the cell told."""
+
+    seen: int = 0
+    number: int = 0
     power: Power = Power.ON
-    task_number: int = 0
 
 
-def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int, now: float) -> Outcome:
+def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, told: Told, now: float) -> Outcome:
     """Assign the guest to the instance and append to the feed; refused if the row does not allow it (``lifecycle.adopt``).
 
-    ``lost``: to create the row from if it is missing. ``seen``: the last version that the API level has applied.
+    ``lost``: to create the row from if it is missing.
     """
     guest = reported.guest
     if lost is not None:
@@ -43,14 +49,17 @@ def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, seen: int,
             max_attempts=lost.spec.max_attempts,
             server_uuid=lost.server_uuid,
             turn=lost.turn,
-            power=lost.power,
-            task_number=lost.task_number,
         )
         new = staging.NewInstance(instance=row, name=lost.name, launch_index=lost.launch_index, created_at=lost.created_at)
         staging.replace_lost(tx, lost.spec, new, now)
-    outcome = instances.transition(tx, [guest.uuid], lambda row: lifecycle.adopt(row, reported.host, guest, now), now)[guest.uuid]
+
+    def decide(row: Instance) -> Outcome:
+        return lifecycle.adopt(row, reported.host, guest, now, number=told.number, power=told.power)
+
+    outcome = instances.transition(tx, [guest.uuid], decide, now)[guest.uuid]
     if isinstance(outcome, Change):
-        row_repair.retell(tx, {guest.uuid: row_repair.Read(version=outcome.row.version, seen=seen)}, now)
+        tasks.over(tx, [guest.uuid])
+        row_repair.retell(tx, {guest.uuid: row_repair.Read(version=outcome.row.version, seen=told.seen)}, now)
     if isinstance(outcome, Change) or outcome.done:
         unknown_guests.remove(tx, guest.uuid)
     return outcome

@@ -19,6 +19,7 @@ from objects import lifecycle, stored
 from objects.base import Object
 from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome
+from objects.port import Port
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 
 _ORDER = Upsert(tasks, key=["instance_uuid"], replaced=("number", "kind", "args", "builder", "request_id", "sent_at", "sealed"))
@@ -65,6 +66,28 @@ def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, 
     taken = [wanted[uuid] for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
     _ORDER(tx, [_row(each.instance_uuid, each.task, each.sealed, now) for each in taken if each.fault is None])
     over(tx, [each.instance_uuid for each in taken if each.fault is not None])
+    instances.tell(tx, outcomes.values(), now)
+    return outcomes
+
+
+class Ended(Object, frozen=True, kw_only=True):
+    """How a task ended, as the API level has seen it. ``version``: of the row, as it was read."""
+
+    version: int
+    number: int
+    power: Power
+    state: TaskState
+
+
+def relearn(tx: CellTransaction, ended: Mapping[str, Ended], now: float) -> dict[str, Outcome]:
+    """Write how these tasks ended into rows of a restored database, by uuid; return the outcomes (``lifecycle.relearn``)."""
+
+    def decide(row: Instance) -> Outcome:
+        known = ended[row.uuid]
+        return lifecycle.relearn(row, known.version, known.number, known.power, known.state)
+
+    outcomes = instances.carry_out(tx, ended, decide, now)
+    over(tx, [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)])
     instances.tell(tx, outcomes.values(), now)
     return outcomes
 
@@ -119,8 +142,12 @@ _CONNECT = sa.update(builds).where(builds.c.instance_uuid == sa.bindparam("uuid"
 def connected(tx: CellTransaction, uuids: Iterable[str]) -> None:
     """The tasks of these instances are done: note the interfaces that some of them have given their guests."""
     for row in tx.execute(_CONNECTED, {"uuids": sorted(uuids)}).all():
-        ports = stored.load(row.args, TaskArgs).ports
-        tx.execute(_CONNECT, {"uuid": row.instance_uuid, "own": stored.dump(ports) if ports else None})
+        connect(tx, row.instance_uuid, stored.load(row.args, TaskArgs).ports)
+
+
+def connect(tx: CellTransaction, uuid: str, ports: Sequence[Port]) -> None:
+    """Note the interfaces that the guest of this instance has."""
+    tx.execute(_CONNECT, {"uuid": uuid, "own": stored.dump(tuple(ports)) if ports else None})
 
 
 def over(tx: CellTransaction, uuids: Iterable[str]) -> None:

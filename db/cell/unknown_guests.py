@@ -14,10 +14,13 @@ from db.sql.connection import CellTransaction
 from objects import stored
 from objects.base import Object
 from objects.text import clean
-from objects.unknown_guest import REASON_SIZE, REPORTED_LIMIT, UnknownGuest
+from objects.unknown_guest import PORTS_LIMIT, REASON_SIZE, REPORTED_LIMIT, UnknownGuest
 
 UUID = re.compile(r"[A-Za-z0-9._-]{1,36}", re.ASCII)
 """The form of a guest's uuid. A guest with another uuid comes from a faulty agent and is not stored."""
+
+OWNER_SIZE = 255
+"""Maximum bytes of the name of a project or of a user."""
 
 LIST_LIMIT = 10_000
 """Maximum number of guests listed of one cell."""
@@ -76,4 +79,13 @@ def on_hosts(tx: CellTransaction, hosts: Iterable[str]) -> list[Reported]:
 
 
 def _cleaned(guest: UnknownGuest) -> UnknownGuest:
-    return msgspec.structs.replace(guest, name=clean(guest.name, REASON_SIZE), reason=clean(guest.reason, REASON_SIZE))
+    return msgspec.structs.replace(
+        guest,
+        name=clean(guest.name, REASON_SIZE),
+        reason=clean(guest.reason, REASON_SIZE),
+        power=clean(guest.power, OWNER_SIZE),
+        server_uuid=guest.server_uuid if UUID.fullmatch(guest.server_uuid) else "",
+        project_id=clean(guest.project_id, OWNER_SIZE),
+        user_id=clean(guest.user_id, OWNER_SIZE),
+        ports=guest.ports[:PORTS_LIMIT],
+    )

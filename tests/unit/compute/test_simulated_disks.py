@@ -35,6 +35,8 @@ def a_guest(uuid: str = "a", *, power: Power = Power.ON, server_uuid: str = "") 
         image_id="image",
         power=power,
         server_uuid=server_uuid,
+        project_id=A_SPEC.project_id,
+        user_id=A_SPEC.user_id,
     )
 
 

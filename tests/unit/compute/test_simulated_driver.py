@@ -25,7 +25,8 @@ UUIDS = [f"uuid-{n}" for n in range(2000)]
 
 def a_guest(uuid: str = "uuid-1", **changes: object) -> Guest:
     fields = {"uuid": uuid, "name": uuid, "node": "h1", "fence": 1, "attempt": 1, "builder": "h1:a", "vcpus": 1}
-    return Guest(**{**fields, "memory_mb": 512, "disk_gb": 1, **changes})  # type: ignore[arg-type]  # a test's shorthand
+    owner = {"project_id": A_SPEC.project_id, "user_id": A_SPEC.user_id}
+    return Guest(**{**fields, **owner, "memory_mb": 512, "disk_gb": 1, **changes})  # type: ignore[arg-type]  # a test's shorthand
 
 
 def a_driver(path: Path, *, host: str = "h1", **simulated: float) -> SimulatedDriver:

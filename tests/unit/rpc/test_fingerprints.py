@@ -39,8 +39,8 @@ FINGERPRINTS = {
     "RequestSpec": "2.10-e50570df623e",
     "Selection": "1.2-ad22e5686de7",
     "TaskOrder": "1.5-55b95bb58efc",
-    "UnknownGuest": "1.1-c90124cd34eb",
-    "Verdict": "1.4-d66b9a857655",
+    "UnknownGuest": "1.2-ca391d3f22bf",
+    "Verdict": "1.5-468dba4c48a4",
 }
 
 
