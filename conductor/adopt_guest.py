@@ -138,7 +138,7 @@ def _lost(places: Places, reported: Reported, record: Record | None, owner: Owne
     batch_id = record.batch_id if record else guest.batch_id or guest.uuid
     spec = places.api.read(mappings.specs, [batch_id]).get(batch_id)
     if spec is None:
-        from_host += ["name", "size", "image"] if server is None else ["size", "image"]
+        from_host += ["size", "image"]
         spec = _rebuilt(reported, batch_id, _owner(server or home, owner, guest, from_host))
     if server is not None:
         return Lost(
@@ -149,6 +149,7 @@ def _lost(places: Places, reported: Reported, record: Record | None, owner: Owne
             server_uuid=server.own_uuid and server.uuid,
             turn=server.turn,
         )
+    from_host.append(f"name {guest.name!r}")
     turn = home.turn + 1 if home is not None else int(bool(guest.server_uuid))
     return Lost(spec=spec, name=guest.name, created_at=places.api.now(), server_uuid=guest.server_uuid or None, turn=turn)
 

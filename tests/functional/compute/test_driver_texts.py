@@ -99,8 +99,8 @@ class EarlierDriver(SimulatedDriver):
 
 def test_a_driver_of_an_earlier_release_makes_no_new_drive_and_does_not_ignore_it(tmp_path: Path) -> None:
     driver = EarlierDriver(settings(tmp_path))
-    size = {"vcpus": 1, "memory_mb": 1, "disk_gb": 1}
-    guest = Guest(uuid="u", name="n", node="h1", fence=1, attempt=1, builder="b", project_id="p", user_id="u", **size)
+    bare = Guest(uuid="u", name="n", node="h1", fence=1, attempt=1, builder="b", vcpus=1, memory_mb=1, disk_gb=1)
+    guest = msgspec.structs.replace(bare, project_id=A_SPEC.project_id, user_id=A_SPEC.user_id)
     driver.spawn(guest, A_SPEC, None, threading.Event())
     checked = CheckedDriver(driver)  # type: ignore[arg-type]  # as above
     rebuilt = msgspec.structs.replace(guest, image_id="new")

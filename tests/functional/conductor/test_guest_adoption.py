@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from compute.journal import Journal
 from compute.simulated import journal_path
-from conductor.adopt_guest import Owner, adopt
+from conductor.adopt_guest import Adopted, Owner, adopt
+from conductor.audit import addresses as address_check
 from conductor.audit import servers
 from conductor.audit.places import Places
 from db.api import claims
 from db.api.ledger import Stamp
-from db.api.tables import instance_mappings, quotas, request_specs
+from db.api.tables import addresses, instance_mappings, quotas, request_specs
 from db.cell import unknown_guests
 from db.cell.tables import builds as build_table
 from db.cell.tables import instances as instance_table
 from db.sql.connection import ApiTransaction, Connection
 from objects import errors
 from objects.instance import State
+from objects.network import PortRequest
+from objects.operation import OperationKind, Outcome
 from service.periodic import wait_until
 from tests.support import applying, fleet
 from tests.support.auditing import Auditor
 from tests.support.commands import Shell
 from tests.support.ground import GROUNDS
+from tests.support.pools import make_network, ports_of
 from tests.support.world import PATIENCE, World, world
 
 SMALL = fleet.flavor(vcpus=2, memory_mb=512, root_gb=1)
@@ -68,9 +73,14 @@ class Region:
     def wait_unknown(self, *uuids: str) -> None:
         assert wait_until(lambda: self.unknown().keys() == set(uuids), PATIENCE), self.unknown()
 
-    def adopt(self, uuid: str, owner: Owner | None = None, host: str | None = None) -> None:
+    def adopt(self, uuid: str, owner: Owner | None = None, host: str | None = None) -> Adopted:
         self.places.begin()
-        adopt(self.places, uuid, host, owner)
+        return adopt(self.places, uuid, host, owner)
+
+    def adopted_owner(self) -> tuple[str, str]:
+        columns = (instance_mappings.c.project_id, instance_mappings.c.user_id)
+        [owner] = {tuple(row) for row in self.cloud.api.read(lambda tx: tx.execute(sa.select(*columns)).all())}
+        return owner
 
     def wait_consistent(self) -> None:
         assert wait_until(lambda: self.account() == self.before, PATIENCE), (self.account(), self.before)
@@ -86,6 +96,13 @@ class Region:
 def _lose_rows(tx: Connection, uuids: Sequence[str]) -> None:
     tx.execute(sa.delete(instance_table).where(instance_table.c.uuid.in_(uuids)))
     tx.execute(sa.delete(build_table).where(build_table.c.instance_uuid.in_(uuids)))
+
+
+def _set_back(tx: Connection, uuid: str) -> None:
+    """As in a backup that was taken while its host built it, in a later attempt of its agent."""
+    built = {"state": State.SCHEDULED, "builder": None, "attempt": 0, "power": "on", "task_number": 0, "version": 1}
+    tx.execute(sa.update(instance_table).where(instance_table.c.uuid == uuid).values(built))
+    tx.execute(sa.update(build_table).where(build_table.c.instance_uuid == uuid).values(ports=None))
 
 
 def _lose_servers(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
@@ -118,16 +135,80 @@ def test_a_server_whose_row_is_lost_is_adopted_whole(region: Region) -> None:
     assert (row.state, row.host, row.attempt) == (State.ACTIVE, "a1", 1)
 
 
-def test_a_server_that_both_databases_have_lost_needs_an_owner(region: Region) -> None:
+def test_a_server_that_no_database_knows_is_its_hosts_word(region: Region) -> None:
     region.lose_rows(region.uuids)
     region.lose_servers(region.uuids)
     region.wait_unknown(*region.uuids)
-    with pytest.raises(errors.Conflict, match="--project"):
-        region.adopt(region.uuids[0])
-    project = fleet.spec().project_id
-    for uuid in region.uuids:
-        region.adopt(uuid, Owner(project_id=project, user_id="u"))
+    spec = fleet.spec()
+    first, *others = [region.adopt(uuid).from_host for uuid in region.uuids]
+    assert first[:4] == ("size", "image", f"project {spec.project_id}", f"user {spec.user_id}")
+    assert [len(each) for each in (first, *others)] == [5, 1, 1], "the others are of the same batch"
     region.wait_consistent()
+    assert region.adopted_owner() == (spec.project_id, spec.user_id)
+
+
+def test_a_guest_of_an_earlier_agent_needs_an_owner(lite: Region) -> None:
+    uuid = lite.uuids[0]
+    lite.lose_rows(lite.uuids)
+    lite.lose_servers(lite.uuids)
+    lite.wait_unknown(*lite.uuids)
+    [reported] = lite.cloud.databases["cell1"].read(unknown_guests.list_all, [uuid])
+    earlier = msgspec.structs.replace(reported.guest, power="", project_id="", user_id="")
+    lite.cloud.databases["cell1"].write(unknown_guests.replace, "a1", [earlier])
+    with pytest.raises(errors.Conflict, match="--project"):
+        lite.adopt(uuid)
+    done = lite.adopt(uuid, Owner(project_id="mine", user_id="u"))
+    assert done.from_host[:2] == ("size", "image")
+    assert len(done.from_host) == 3
+
+
+def test_an_adopted_guest_keeps_its_power_and_interfaces(lite: Region) -> None:
+    """Its row is lost, or in the backup it was still being built."""
+    lost, built, bare = lite.uuids
+    blue = make_network(lite.cloud.api, "10.0.0.0/28")
+    for uuid in (lost, built):
+        attach = lite.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
+        assert lite.cloud.ended(attach).outcome is Outcome.DONE
+        assert lite.cloud.ended(lite.cloud.operate(uuid, OperationKind.PAUSE)).outcome is Outcome.DONE
+    before = {uuid: ports_of(lite.cloud.api, uuid) for uuid in lite.uuids}
+    lite.lose_rows([lost, bare])
+    lite.cloud.databases["cell1"].write(_set_back, built)
+    lite.wait_unknown(*lite.uuids)
+    for uuid in lite.uuids:
+        assert lite.adopt(uuid).from_host == ()
+    lite.wait_consistent()
+    assert {uuid: lite.cloud.row(uuid).power for uuid in lite.uuids} == {lost: "paused", built: "paused", bare: "on"}
+    assert {uuid: ports_of(lite.cloud.api, uuid) for uuid in lite.uuids} == before
+
+
+def test_an_address_that_is_lost_everywhere_comes_back_with_its_guest(lite: Region) -> None:
+    uuid = lite.uuids[0]
+    blue = make_network(lite.cloud.api, "10.0.0.0/28")
+    attach = lite.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
+    assert lite.cloud.ended(attach).outcome is Outcome.DONE
+    before = ports_of(lite.cloud.api, uuid)
+    lite.lose_rows([uuid])
+    freed = {"server_uuid": None, "position": None, "free_since": 0.0}
+    lite.cloud.api.write(lambda tx: tx.execute(sa.update(addresses).where(addresses.c.server_uuid == uuid).values(freed)))
+    lite.wait_unknown(uuid)
+    assert lite.adopt(uuid).from_host == (f"interface {before[uuid][0].mac}",)
+    lite.wait_consistent()
+    assert ports_of(lite.cloud.api, uuid) == before
+
+
+def test_a_record_that_has_lost_an_interface_gets_it_again(lite: Region) -> None:
+    """The guest has it, so nothing changes on its host."""
+    uuid = lite.uuids[0]
+    blue = make_network(lite.cloud.api, "10.0.0.0/28")
+    attach = lite.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
+    assert lite.cloud.ended(attach).outcome is Outcome.DONE
+    here = build_table.c.instance_uuid == uuid
+    lite.cloud.databases["cell1"].write(lambda tx: tx.execute(sa.update(build_table).where(here).values(ports=None)))
+    assert lite.auditor.kinds() == [(address_check.LACKING, uuid)]
+    before = lite.cloud.journal("a1")
+    lite.auditor.repair()
+    lite.wait_consistent()
+    assert lite.cloud.journal("a1") == before
 
 
 def test_a_row_in_error_in_the_place_of_a_lost_one_destroys_nothing(region: Region) -> None:

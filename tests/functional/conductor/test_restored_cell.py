@@ -205,7 +205,7 @@ def test_a_server_that_was_built_elsewhere_is_not_built_again(region: Region) ->
     for driver in drivers.values():
         driver.gate.clear()
     uuid = region.boot()
-    assert wait_until(lambda: region.cloud.rows(uuid) and region.row(uuid).state is State.BUILDING, PATIENCE)
+    assert wait_until(lambda: "cell1" in region.cloud.rows(uuid) and region.row(uuid).state is State.BUILDING, PATIENCE)
     first = region.row(uuid).host or ""
     assert wait_until(lambda: drivers[first].spawning == [uuid], PATIENCE)
     backup = region.backup()

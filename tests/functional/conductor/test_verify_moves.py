@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from conductor.audit import addresses, operations, quota, rows, servers
+from conductor.audit import addresses, operations, permits, quota, rows, servers
 from db.api import operation_steps, shelving
 from db.api import operations as api_operations
 from db.api.tables import build_requests, instance_mappings
@@ -41,6 +41,10 @@ def consistent(site: Moved) -> Iterator[None]:
     site.auditor.before = set(flat(site.auditor.confirmed()))
     yield
     assert site.auditor.kinds() == []
+
+
+def row(uuid: str) -> sa.Update:
+    return sa.update(instance_table).where(instance_table.c.uuid == uuid)
 
 
 def mapping(uuid: str | None) -> sa.Update:
@@ -95,6 +99,26 @@ class TestShelved:
         assert (site.server(uuid).deleted, site.server(uuid).host) == (False, before.host)
         site.cloud.delete(uuid)
         assert site.auditor.repair() == []
+
+
+class TestPermits:
+    def test_of_two_bodies_that_may_run_the_other_is_held(self, site: Moved) -> None:
+        """Both databases have lost that the source was held."""
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        site.built(operation)
+        site.database(uuid).write(lambda tx: tx.execute(row(uuid).values(power=Power.ON, version=1000)))
+        site.api(mapping(uuid).values(power=Power.ON, seen=1000))
+        [finding] = [each for each in site.auditor.findings() if each.kind == permits.PERMITTED]
+        assert (finding.key, finding.facts[0]) == (operation.twin_uuid, uuid)
+        site.auditor.repair()
+        assert site.cloud.row(uuid).power is Power.HELD
+        site.api(sa.delete(table).where(table.c.uuid == operation.uuid))
+        site.auditor.repair()
+        site.end(operation.twin_uuid or "")
+        site.cloud.delete(uuid)
+        site.auditor.repair()
+        site.end(uuid)
 
 
 class TestBodies:
