@@ -19,7 +19,7 @@ from db.api.claims import Ledger
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from db.cell import instances, tasks
-from db.cell.tasks import Ended, TaskFor
+from db.cell.tasks import TaskEnd, TaskFor
 from db.sql.engine import ApiDatabase
 from objects import errors, lifecycle
 from objects.instance import State
@@ -90,7 +90,7 @@ def _lose_track(cell: Cell, rows: Mapping[str, InstanceRow]) -> None:
 def _relearn(cell: Cell, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> None:
     """How the rows' own tasks ended, and what powers their hosts have reported since."""
     ended = {
-        uuid: Ended(
+        uuid: TaskEnd(
             version=rows[uuid].version, number=record.task_number, power=Power(record.power), state=TaskState(record.task_state)
         )
         for uuid, record in records.items()

@@ -70,7 +70,7 @@ def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, 
     return outcomes
 
 
-class Ended(Object, frozen=True, kw_only=True):
+class TaskEnd(Object, frozen=True, kw_only=True):
     """How a task ended, as the API level has seen it. ``version``: of the row, as it was read."""
 
     version: int
@@ -79,7 +79,7 @@ class Ended(Object, frozen=True, kw_only=True):
     state: TaskState
 
 
-def relearn(tx: CellTransaction, ended: Mapping[str, Ended], now: float) -> dict[str, Outcome]:
+def relearn(tx: CellTransaction, ended: Mapping[str, TaskEnd], now: float) -> dict[str, Outcome]:
     """Write how these tasks ended into rows of a restored database, by uuid; return the outcomes (``lifecycle.relearn``)."""
 
     def decide(row: Instance) -> Outcome:
