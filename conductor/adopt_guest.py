@@ -18,7 +18,6 @@ from objects.flavor import Flavor
 from objects.instance import Server, State
 from objects.lifecycle import Refused
 from objects.spec import Image, RequestSpec
-from objects.task import Power
 from objects.unknown_guest import UnknownGuest
 
 
@@ -55,7 +54,8 @@ def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> A
     rows = places.ask(cell_uuid, cell_rows.rows, [uuid])
     from_host: list[str] = []
     lost = _lost(places, reported, record, owner, from_host) if rows is not None and uuid not in rows.rows else None
-    outcome = places.change(cell_uuid, guest_adoption.adopt, reported, lost, _told(record), places.api.now())
+    told = _told(record, next(iter(places.api.read(mappings.of_bodies, [uuid])), None))
+    outcome = places.change(cell_uuid, guest_adoption.adopt, reported, lost, told, places.api.now())
     if outcome is None:
         raise errors.CellUnavailable(places.unknown.get(cell_uuid, f"cell {places.name(cell_uuid)} does not answer"))
     if isinstance(outcome, Refused) and not outcome.done:
@@ -68,11 +68,16 @@ def adopt(places: Places, uuid: str, host: str | None, owner: Owner | None) -> A
     return Adopted(cell_uuid=cell_uuid, reported=reported, from_host=tuple(from_host))
 
 
-def _told(record: Record | None) -> Told:
-    if record is None:
+def _told(record: Record | None, server: Server | None) -> Told:
+    if record is None or server is None:
         return Told()
-    power = Power(record.power) if record.power in set(Power) else Power.ON
-    return Told(seen=record.seen, number=record.task_number, power=power)
+    return Told(
+        seen=record.seen,
+        number=server.task_number,
+        power=server.power,
+        state=server.task_state,
+        fault=server.task_fault,
+    )
 
 
 def _connect(places: Places, cell_uuid: str, reported: Reported, from_host: list[str]) -> None:

@@ -366,11 +366,21 @@ def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int)
     return row.state is State.ACTIVE and in_force == (host, fence, attempt, number)
 
 
-def adopt(row: Instance, host: str, guest: UnknownGuest, now: float, *, number: int = 0, power: Power = Power.ON) -> Outcome:
+def adopt(
+    row: Instance,
+    host: str,
+    guest: UnknownGuest,
+    now: float,
+    *,
+    number: int = 0,
+    power: Power = Power.ON,
+    state: TaskState = TaskState.DONE,
+    fault: str | None = None,
+) -> Outcome:
     """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE on the guest's host.
 
     The row takes the guest's attempt and builder, since these are stored with the guest, and the power that the guest has, unless
-    another body may run. ``number``, ``power``: the latest task that the API level knows of, which the row may have lost. Refused
+    another body may run. ``number`` to ``fault``: the latest task that the API level knows of, which the row may have lost. Refused
     if the instance is being deleted, is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
     """
     if row.state in (State.DELETING, State.DELETED):
@@ -384,7 +394,8 @@ def adopt(row: Instance, host: str, guest: UnknownGuest, now: float, *, number: 
         return Refused(reason=f"it is ACTIVE on host {row.host} with another guest, of attempt {row.attempt}")
     if row.state in LIVE and row.attempt > guest.attempt:
         return Refused(reason=f"it is being built on host {row.host} as attempt {row.attempt}")
-    permitted = power if number > row.task_number else row.power
+    is_lost = number > row.task_number
+    permitted = power if is_lost else row.power
     return _next(
         row,
         state=State.ACTIVE,
@@ -399,8 +410,8 @@ def adopt(row: Instance, host: str, guest: UnknownGuest, now: float, *, number: 
         fault=None,
         power=permitted if permitted in (Power.HELD, Power.INCOMING) else guest.known_power or permitted,
         task_number=max(row.task_number, number),
-        task_state=TaskState.DONE,
-        task_fault=None,
+        task_state=state if is_lost and state.over else TaskState.DONE,
+        task_fault=fault if is_lost and state.over else None,
     )
 
 

@@ -10,7 +10,7 @@ from objects.base import Object
 from objects.instance import Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.spec import RequestSpec
-from objects.task import Power
+from objects.task import Power, TaskState
 
 
 class Lost(Object, frozen=True, kw_only=True):
@@ -30,6 +30,8 @@ class Told(Object, frozen=True, kw_only=True):
     seen: int = 0
     number: int = 0
     power: Power = Power.ON
+    state: TaskState = TaskState.DONE
+    fault: str | None = None
 
 
 def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, told: Told, now: float) -> Outcome:
@@ -54,7 +56,8 @@ def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, told: Told
         staging.replace_lost(tx, lost.spec, new, now)
 
     def decide(row: Instance) -> Outcome:
-        return lifecycle.adopt(row, reported.host, guest, now, number=told.number, power=told.power)
+        about = (row, reported.host, guest, now)
+        return lifecycle.adopt(*about, number=told.number, power=told.power, state=told.state, fault=told.fault)
 
     outcome = instances.transition(tx, [guest.uuid], decide, now)[guest.uuid]
     if isinstance(outcome, Change):

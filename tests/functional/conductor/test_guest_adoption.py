@@ -170,6 +170,8 @@ def test_an_adopted_guest_keeps_its_power_and_interfaces(lite: Region) -> None:
         attach = lite.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
         assert lite.cloud.ended(attach).outcome is Outcome.DONE
         assert lite.cloud.ended(lite.cloud.operate(uuid, OperationKind.PAUSE)).outcome is Outcome.DONE
+    lite.cloud.ended(lite.cloud.operate(bare, OperationKind.FAIL))
+    fault = lite.cloud.row(bare).task_fault
     before = {uuid: ports_of(lite.cloud.api, uuid) for uuid in lite.uuids}
     lite.lose_rows([lost, bare])
     lite.cloud.databases["cell1"].write(_set_back, built)
@@ -179,6 +181,7 @@ def test_an_adopted_guest_keeps_its_power_and_interfaces(lite: Region) -> None:
     lite.wait_consistent()
     assert {uuid: lite.cloud.row(uuid).power for uuid in lite.uuids} == {lost: "paused", built: "paused", bare: "on"}
     assert {uuid: ports_of(lite.cloud.api, uuid) for uuid in lite.uuids} == before
+    assert (lite.cloud.row(bare).task_state, lite.cloud.row(bare).task_fault) == ("failed", fault), "an administrator called it so"
 
 
 def test_an_address_that_is_lost_everywhere_comes_back_with_its_guest(lite: Region) -> None:
