@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from cells.addresses_in_use import claim_in_use
 from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt, map_instances
@@ -167,6 +168,7 @@ def compare(
             done = map_instances(registry, ledger, cell, without=without)
             adopted[cell.name] += done.mapped
             refused += done.refused
+        refused += claim_in_use(ledger.database, cells)
         waiting = Thaw(ledger, registry, images).compare_all()[Fate.UNDECIDED]
         _begin_anew(ledger, cells, known, marks)
     except errors.CellUnavailable as error:

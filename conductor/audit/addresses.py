@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from cells.addresses_in_use import settle_contested
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api import addresses, mappings, operations
@@ -99,16 +100,18 @@ def _unclaimed(places: Places, page: AuditPage) -> list[Finding]:
     found: list[Finding] = []
     for body, server in sorted(bodies.items()):
         if lost := sorted(_addresses(told[body]) - _addresses(held.get(server.uuid, ()))):
+            holders = places.api.read(addresses.holders_of, lost)
+            has = f", which {', '.join(holders)} has" if holders else ""
             found.append(
                 Finding(
                     kind=UNCLAIMED,
                     key=body,
-                    what=f"{', '.join(address for _, address in lost)} of {server.uuid}",
+                    what=f"{', '.join(address for _, address in lost)} of {server.uuid}{has}",
                     scope=page.cell_uuid,
                     cell=places.name(page.cell_uuid),
-                    repair=None if server.uuid in held else "claimed for it, unless another server has it",
+                    repair="claimed for it, unless another server's guest has it",
                     advice="delete the server, or the one that has its address",
-                    safe=server.uuid not in held,
+                    safe=True,
                 )
             )
     return found
@@ -127,4 +130,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         told = places.ask(unclaimed[0].scope, cell_rows.ports, [finding.key for finding in unclaimed]) or {}
         servers = {server.body_uuid: server.uuid for server in places.api.read(mappings.of_bodies, told) if not server.deleted}
         lost = {servers[body]: own for body, own in told.items() if body in servers}
-        places.api.write(addresses.take_back, lost, places.api.now())
+        contested = places.api.write(addresses.take_back, lost, places.api.now())
+        if contested:
+            cells = {uuid: cell for uuid, cell in places.cells.items() if uuid not in places.unknown}
+            places.on(unclaimed[0].scope, lambda _: settle_contested(places.api, cells, contested))

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
+from db.api import incarnation
 from db.api.readable import readable
 from db.api.tables import addresses, build_requests, instance_mappings, networks, operations, subnets
 from db.sql import dialect
@@ -35,6 +36,8 @@ from service.rate_limited_log import RateLimitedLog
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 _A, _M = addresses.c, instance_mappings.c
+
+_KNOWN = incarnation.parameters_of(None)
 
 MAC_PREFIX = "fa:16:3e"
 """Of every MAC: locally administered. The rest is the key of the row of the interface's first address."""
@@ -74,9 +77,13 @@ _FREE = by_index(
     addresses,
     "ix_addresses_free",
 )
+_FREE_IF_COMPARED = _FREE.where(~incarnation.CLOSED)
+"""While a restored database is compared with its cells, nobody knows which addresses are free."""
 _COUNT_FREE = sa.select(sa.func.count()).where(_A.subnet_uuid == sa.bindparam("subnet"), _A.free_since >= 0.0)
 _SEEN = by_index(
-    sa.select(_A.mac, _A.free_since).where(_A.subnet_uuid == sa.bindparam("subnet"), _A.address == sa.bindparam("wanted")),
+    sa.select(_A.mac, _A.free_since, incarnation.CLOSED.label("closed")).where(
+        _A.subnet_uuid == sa.bindparam("subnet"), _A.address == sa.bindparam("wanted")
+    ),
     addresses,
     "uq_addresses_subnet_uuid_address",
 )
@@ -107,8 +114,8 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     """Give each interface one address of each pool of its network: two statements per pool, however many servers there are.
 
     An interface of a port gets those of the port: one statement. Raises errors.Conflict if a pool has too few addresses or a server
-    has the port, and errors.Invalid for a fixed address that is taken or in no pool, or a port that is gone. The caller must then
-    roll back.
+    has the port, and errors.Invalid for a fixed address that is taken or in no pool, or a port that is gone. Raises
+    errors.NotCompared while a restored database is compared with its cells. The caller must then roll back.
     """
     pools: dict[str, list[_Taking]] = defaultdict(list)
     names: dict[str, str] = {}
@@ -116,6 +123,7 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     for wanted in requests:
         for position, port in enumerate(wanted.ports, wanted.position):
             if port.port_uuid is not None:
+                incarnation.refuse_unless_compared(tx)
                 [server] = wanted.servers  # a port is asked for by a single server
                 _bind(tx, port.port_uuid, _Taking(server_uuid=server, position=position, tag=port.tag))
                 continue
@@ -184,7 +192,7 @@ def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int
         for subnet in port.network.subnets:
             names[subnet.uuid] = port.network.name
             if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
-                row = tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip}).one_or_none()
+                row = tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip, **_KNOWN}).one_or_none()
                 _refuse_taken(row, port.fixed_ip, port.network.name)
             else:
                 needed[subnet.uuid] += count
@@ -195,6 +203,7 @@ def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int
 
 
 def _refuse(tx: ApiTransaction, subnet_uuid: str, network: str, needed: int) -> None:
+    incarnation.refuse_unless_compared(tx)
     free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
     if free >= needed:
         raise RetryRequest(LookupError(f"addresses of network {network} are being claimed or freed by other transactions"))
@@ -209,20 +218,22 @@ def _shortage(network: str, free: int, needed: int) -> errors.Conflict:
 
 
 def _fixed(tx: ApiTransaction, subnet_uuid: str, address: str, network: str) -> int:
-    row = tx.execute(_ONE, {"subnet": subnet_uuid, "wanted": address}).one_or_none()
+    row = tx.execute(_ONE, {"subnet": subnet_uuid, "wanted": address, **_KNOWN}).one_or_none()
     return int(_refuse_taken(row, address, network).mac)
 
 
 def _refuse_taken(row: sa.Row[Any] | None, address: str, network: str) -> sa.Row[Any]:
     if row is None:
         raise errors.Invalid(f"Fixed IP address {address} is not in the pool of network {network}.")
+    if row.closed:
+        raise incarnation.not_compared()
     if row.free_since is None:
         raise errors.AddressInUse(f"Fixed IP address {address} is already in use.")
     return row
 
 
 def _take_any(tx: ApiTransaction, subnet_uuid: str, network: str, some: Sequence[_Taking]) -> None:
-    numbers = tx.execute(_FREE, {"subnet": subnet_uuid, "most": len(some)}).scalars().all()
+    numbers = tx.execute(_FREE_IF_COMPARED, {"subnet": subnet_uuid, "most": len(some), **_KNOWN}).scalars().all()
     if len(numbers) < len(some):
         _refuse(tx, subnet_uuid, network, len(some))
     _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
@@ -352,38 +363,97 @@ def ended(tx: ApiTransaction, servers: Collection[str]) -> set[str]:
     return set(servers) - set(tx.execute(_LIVING, {"uuids": sorted(servers)}).scalars())
 
 
-def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: float) -> None:
+def holders_of(tx: ApiTransaction, some: Iterable[tuple[str, str]]) -> list[str]:
+    """The servers that have these addresses, each given with its network."""
+    rows = (tx.execute(_OWNER, {"network": network, "wanted": address}).one_or_none() for network, address in some)
+    return sorted({str(row.server_uuid) for row in rows if row is not None and row.server_uuid is not None})
+
+
+class Contested(Object, frozen=True, kw_only=True):
+    """An address that the guest of ``server`` has, and that this database gave to ``holder``."""
+
+    server: str
+    holder: str
+    network_uuid: str
+    address: str
+    position: int
+    tag: str | None
+
+
+def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: float) -> list[Contested]:
     """Give these servers the addresses that their guests have, where a restored database has lost that.
 
     A port of a project that no server has is bound with its addresses. An address that was given to a server whose build has not
-    begun is taken from it; that server gets another one. Otherwise an address of another server stays there, and the audit reports
-    it.
+    begun is taken from it; that server gets another one. Otherwise an address of another server stays there; returns these.
     """
     known = ports_of(tx, ports)
+    contested = []
     for server, own in sorted(ports.items()):
-        for position, port in enumerate(own if server not in known else ()):
-            for each in port.addresses:
-                _take_one(tx, _Taking(server_uuid=server, position=position, tag=port.tag), port.network_id, each.address)
+        claimed = {(port.network_id, each.address) for port in known.get(server, ()) for each in port.addresses}
+        positions = _positions(tx, server) if claimed else {}
+        following = max(positions.values(), default=-1) + 1
+        for port in own:
+            lost = [each.address for each in port.addresses if (port.network_id, each.address) not in claimed]
+            if not lost:
+                following += not claimed
+                continue
+            beside = [positions[port.network_id, each.address] for each in port.addresses if each.address not in lost]
+            position = beside[0] if beside else following
+            following += not beside
+            for address in lost:
+                taking = _Taking(server_uuid=server, position=position, tag=port.tag)
+                holder = _take_one(tx, taking, port.network_id, address)
+                if holder is not None:
+                    about = {"network_uuid": port.network_id, "address": address, "position": position, "tag": port.tag}
+                    contested.append(Contested(server=server, holder=holder, **about))
+    return contested
 
 
-def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) -> None:
+def _positions(tx: ApiTransaction, server: str) -> dict[tuple[str, str], int]:
+    return {(row.network_uuid, row.address): row.position or 0 for row in tx.execute(_PORTS, {"uuids": [server]})}
+
+
+def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) -> str | None:
+    """The server that keeps the address; None: ``by`` has it now, or its pool is gone."""
     where = {"network": network_uuid, "wanted": address}
     found = tx.execute(_OWNER, where).one_or_none()
     if found is None:
-        return  # the pool is gone
+        return None
     tx.execute(_LOCK_ROW, {"number": found.mac}).all()
     row = tx.execute(_OWNER, where).one()
     if row.free_since is not None:
         _take(tx, [_taken(row.mac, by)])
-    elif row.port_uuid is not None:
-        if row.server_uuid is None:
-            _bind(tx, row.port_uuid, by)
-    elif row.server_uuid != by.server_uuid and tx.execute(_QUEUED, {"uuid": row.server_uuid}).one_or_none() is not None:
+    elif row.server_uuid == by.server_uuid:
+        return None
+    elif row.port_uuid is not None and row.server_uuid is None:
+        _bind(tx, row.port_uuid, by)
+    elif row.port_uuid is None and tx.execute(_QUEUED, {"uuid": row.server_uuid}).one_or_none() is not None:
         other = tx.execute(_FREE, {"subnet": row.subnet_uuid, "most": 1}).scalar_one_or_none()
-        if other is not None:
-            _take(tx, [_taken(other, _Taking(server_uuid=row.server_uuid, position=row.position, tag=row.tag))])
-            moved = {"number": row.mac, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag}
-            tx.execute(_MOVE, moved)
+        if other is None:
+            return str(row.server_uuid)
+        _take(tx, [_taken(other, _Taking(server_uuid=row.server_uuid, position=row.position, tag=row.tag))])
+        _move(tx, row.mac, by)
+    else:
+        return str(row.server_uuid)
+    return None
+
+
+def move_contested(tx: ApiTransaction, contested: Contested) -> bool:
+    """Give the address to the server whose guest has it. The caller knows that the holder's guest does not. False: too late."""
+    where = {"network": contested.network_uuid, "wanted": contested.address}
+    found = tx.execute(_OWNER, where).one_or_none()
+    if found is None:
+        return False
+    tx.execute(_LOCK_ROW, {"number": found.mac}).all()
+    row = tx.execute(_OWNER, where).one()
+    if row.server_uuid != contested.holder:
+        return False
+    _move(tx, row.mac, _Taking(server_uuid=contested.server, position=contested.position, tag=contested.tag))
+    return True
+
+
+def _move(tx: ApiTransaction, number: int, to: _Taking) -> None:
+    tx.execute(_MOVE, {"number": number, "server": to.server_uuid, "at_position": to.position, "with_tag": to.tag})
 
 
 # -- read ------------------------------------------------------------------------------------------------------------------------

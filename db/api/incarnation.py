@@ -221,9 +221,14 @@ def is_closed(tx: ApiTransaction, known: Known | None = None) -> bool:
 def refuse_unless_compared(tx: ApiTransaction, known: Known | None = None) -> None:
     """Raise errors.NotCompared if it ``is_closed``."""
     if is_closed(tx, known):
-        raise errors.NotCompared(
-            "The database may have been restored from a backup, and has not been compared with its cells yet: try again later"
-        )
+        raise not_compared()
+
+
+def not_compared() -> errors.NotCompared:
+    """Why what relies on the cells is refused meanwhile."""
+    return errors.NotCompared(
+        "The database may have been restored from a backup, and has not been compared with its cells yet: try again later"
+    )
 
 
 def if_compared(

@@ -85,6 +85,11 @@ def with_ports_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
     return list(tx.execute(_WITH_PORTS.where(instances.c.uuid > after).limit(limit)).scalars())
 
 
+def with_ports(tx: CellTransaction, uuids: Iterable[str]) -> set[str]:
+    """Those of these rows."""
+    return {row.uuid for row in _chunked(tx, _WITH_PORTS.where(instances.c.uuid.in_(dialect.uuids())), uuids)}
+
+
 def ports(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ...]]:
     """The network interfaces of these rows, of those that have some. What cannot be decoded is left out."""
     found = {row.instance_uuid: stored.load_or_none(row.ports, tuple[Port, ...]) for row in _chunked(tx, _PORTS, uuids)}

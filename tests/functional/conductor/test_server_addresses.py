@@ -9,15 +9,18 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from cells.addresses_in_use import claim_in_use
 from cells.instance_mapping import adopt
 from compute.driver import GuestSpec
 from compute.simulated import METADATA_KEY
 from conductor.audit import addresses as check
-from db.api import builds, mappings
+from db.api import addresses, builds, incarnation, mappings
 from db.api.ledger import Stamp
 from db.api.tables import addresses as address_table
 from db.api.tables import instance_mappings
+from db.cell.tables import builds as cell_builds
 from db.sql.connection import ApiTransaction
+from objects import errors, stored
 from objects.network import Network, PortRequest
 from objects.operation import OperationArgs, OperationKind, Outcome
 from objects.spec import ServerProperties
@@ -181,3 +184,74 @@ def test_an_adopted_server_takes_its_addresses_back(site: Ground) -> None:
     assert ports_of(site.cloud.api, *uuids) == own
     every = addresses_of(site.cloud.api, [*uuids, other])
     assert len(every) == len(set(every)) == 6
+
+
+def test_a_comparison_claims_what_guests_have(site: Ground) -> None:
+    """Also the second interface of a server whose first one was in the backup."""
+    network = make_network(site.cloud.api, *POOL)
+    one, two = active(site, network, 2)
+    own = ports_of(site.cloud.api, one, two)
+    site.cloud.api.write(lose, [one, two])
+    [first, *_] = own[two][0].addresses
+    site.cloud.api.write(lambda tx: tx.execute(of_address(first.address, server_uuid=two, free_since=None, position=0, tag="nic")))
+    assert claim_in_use(site.cloud.api, [site.conductor.cell("cell1")]) == []
+    assert ports_of(site.cloud.api, one, two) == own
+    assert site.auditor.kinds() == []
+
+
+def test_an_address_moves_to_the_guest_that_has_it(site: Ground) -> None:
+    """The backup is from before its last server was deleted: that one has another row, without the address."""
+    network = make_network(site.cloud.api, *POOL)
+    one, two = active(site, network, 2)
+    own = ports_of(site.cloud.api, one)
+    forget_ports(site, two)
+    site.cloud.api.write(lose, [one, two])
+    [first, *_] = own[one][0].addresses
+    site.cloud.api.write(lambda tx: tx.execute(of_address(first.address, server_uuid=two, free_since=None, position=0)))
+    assert (check.UNCLAIMED, one) in site.auditor.kinds()
+    assert claim_in_use(site.cloud.api, [site.conductor.cell("cell1")]) == []
+    assert ports_of(site.cloud.api, one, two) == own
+
+
+def test_two_guests_with_one_address_are_reported(site: Ground) -> None:
+    network = make_network(site.cloud.api, *POOL)
+    one, two = active(site, network, 2)
+    ports = ports_of(site.cloud.api, one)[one]
+    first = ports[0].addresses[0].address
+    site.conductor.cell("cell1").write(
+        lambda tx: tx.execute(sa.update(cell_builds).where(cell_builds.c.instance_uuid == two).values(ports=stored.dump(ports)))
+    )
+    found = claim_in_use(site.cloud.api, [site.conductor.cell("cell1")])
+    assert f"{first} belongs to server {one}, and the guest of server {two} has it too" in found
+    assert first in addresses_of(site.cloud.api, [one])
+    [finding] = [each for each in site.auditor.findings() if (each.kind, each.key) == (check.UNCLAIMED, two)]
+    assert one in finding.what
+
+
+def test_a_comparison_closes_the_pools(site: Ground) -> None:
+    """A server without networks is accepted meanwhile."""
+    network = make_network(site.cloud.api, *POOL)
+    database = site.cloud.api
+    closed = database.write(incarnation.advance)
+    assert database.write(incarnation.close, closed.uuid, "restored")
+    before = used(database)
+    with pytest.raises(errors.NotCompared):
+        accept_on(database, network)
+    with pytest.raises(errors.NotCompared):
+        accept_on(database, network, fixed_ip="10.0.0.5")
+    with pytest.raises(errors.NotCompared):
+        database.write(addresses.claim_for_port, "port", network.name, {network.subnets[0].uuid: None})
+    assert used(database) == before
+    database.write(builds.accept, fleet.spec(SMALL), servers(1), now=database.now(), deadline=database.now() + PATIENCE)
+    assert database.write(incarnation.open_, closed.uuid, "compared", closed.mark + 1)
+    accept_on(database, network)
+    assert used(database) > before
+
+
+def of_address(address: str, **values: object) -> sa.Update:
+    return sa.update(address_table).where(address_table.c.address == address).values(values)
+
+
+def forget_ports(site: Ground, uuid: str) -> None:
+    forgotten = sa.update(cell_builds).where(cell_builds.c.instance_uuid == uuid).values(ports=None)
+    site.conductor.cell("cell1").write(lambda tx: tx.execute(forgotten))
