@@ -50,7 +50,7 @@ def settle_contested(database: ApiDatabase, cells: Mapping[str, Cell], contested
 
 def _may_have(database: ApiDatabase, cells: Mapping[str, Cell], contested: Contested) -> bool:
     """Whether the guest of the holder may have the address: its row says so, or its cell is not among these."""
-    for server in database.read(mappings.list_, ServerQuery(uuids=[contested.holder], limit=1)):
+    for server in database.read(mappings.list_, ServerQuery(uuids=(contested.holder,), limit=1)):
         if server.cell_uuid is None:
             continue
         cell = cells.get(server.cell_uuid)

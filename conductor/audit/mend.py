@@ -41,6 +41,15 @@ def delete(places: Places, uuids: Sequence[str]) -> None:
     """Delete bodies whose rows are tombstones, which are final, with the servers that they are."""
     for uuid in uuids:
         places.ledger.write(operation_repair.delete_ended, uuid, places.api.now())
+    _confirm(places, uuids)
+
+
+def shelve(places: Places, findings: Sequence[Finding]) -> None:
+    """Shelve the servers again that are these bodies, whose rows are tombstones. Facts: the task's number and the snapshot."""
+    for finding in findings:
+        number, image_id = finding.facts
+        places.ledger.write(operation_repair.shelve_again, finding.key, str(image_id), int(number or 0), places.api.now())
+    _confirm(places, [finding.key for finding in findings])
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:

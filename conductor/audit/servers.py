@@ -18,11 +18,12 @@ from db.audit import cell_rows, hosts, servers
 from db.audit.cell_rows import Rows
 from db.audit.servers import Record
 from db.cell import unknown_guests
+from objects import errors
 from objects.cell import CELL0_UUID, HostMapping
 from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.lifecycle import LIVE
-from objects.task import Power
+from objects.task import Power, TaskState
 
 NOWHERE = "server neither queued nor anywhere"
 NO_CELL = "server in a cell that does not exist"
@@ -32,6 +33,7 @@ CONFIRM = "delete that was not confirmed"
 UNFINISHED = "delete that is not finished"
 STANDING = "roll-back that is not finished"
 CELL_ONLY = "row deleted in its cell only"
+SHELVED_SINCE = "server shelved in its cell only"
 OUTDATED_SUMMARY = "summary unlike the row"
 FORGETFUL = "row that has lost a task"
 UNCLAIMED = "instance without claim"
@@ -168,10 +170,33 @@ def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row
         advice = f"its {operation.kind}, operation {operation.uuid}, {waits}"
         yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
     elif not record.hidden and row.power == Power.HELD:
-        advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"
-        yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
+        yield _judge_shelved(places, make, record, row, what)
     elif not record.hidden:
         yield make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
+
+
+def _judge_shelved(places: Places, make: partial[Finding], record: Record, row: InstanceRow, what: str) -> Finding:
+    """A body that ended off: it was shelved, and then its snapshot is in the image store, unless the server was deleted since."""
+    found = places.ask(record.cell_uuid or "", cell_rows.snapshots_of, [row.uuid]) or {}
+    number, image_id = found.get(row.uuid, (0, ""))
+    saved = _is_saved(places, image_id) if image_id and number == row.task_number else None
+    if saved is None:
+        advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"
+        return make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
+    if saved and row.task_state == TaskState.DONE:
+        return make(
+            kind=SHELVED_SINCE, what=f"{what}, whose snapshot is {image_id}", repair="shelved again", facts=(number, image_id)
+        )
+    return make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
+
+
+def _is_saved(places: Places, image_id: str) -> bool | None:
+    """Whether the image store has the snapshot; None: nothing is known of the store."""
+    try:
+        return None if places.images is None else places.images.exists(image_id)
+    except errors.ServiceUnavailable as error:
+        places.unknown["images"] = str(error)
+        return None
 
 
 def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:
@@ -227,6 +252,8 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         mend.end_lost(places, [finding.key for finding in lost])
     if deleted := of_kind(findings, CELL_ONLY):
         mend.delete(places, [finding.key for finding in deleted])
+    if shelved := of_kind(findings, SHELVED_SINCE):
+        mend.shelve(places, shelved)
     homes = places.api.read(servers.homes, [finding.key for finding in findings])
     for cell_uuid in sorted({home for home in homes.values() if home is not None}):
         here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]

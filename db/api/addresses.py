@@ -404,8 +404,10 @@ def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: floa
                 taking = _Taking(server_uuid=server, position=position, tag=port.tag)
                 holder = _take_one(tx, taking, port.network_id, address)
                 if holder is not None:
-                    about = {"network_uuid": port.network_id, "address": address, "position": position, "tag": port.tag}
-                    contested.append(Contested(server=server, holder=holder, **about))
+                    at = Contested(
+                        server=server, holder=holder, network_uuid=port.network_id, address=address, position=position, tag=port.tag
+                    )
+                    contested.append(at)
     return contested
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from db.api import builds, hostnames, operation_accept, operation_steps, operations, quotas, thaw
+from db.api import builds, hostnames, operation_accept, operation_steps, operations, quotas, shelving, thaw
 from db.api.ledger import Stamp
 from db.api.operations import Body
 from db.api.tables import instance_mappings
@@ -108,6 +108,36 @@ def is_stuck(each: BodyRole) -> bool:
     server = each.body.server
     is_held = server.state == "active" and not server.deleted and server.power is Power.HELD
     return each.is_shown and each.operation is None and is_held
+
+
+def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, image_id: str, number: int, now: float) -> None:
+    """The server that is this body was shelved, which a restored database has lost: it is on no host, and its snapshot is this.
+
+    The caller has seen the body's tombstone and the snapshot, which a delete of the server would have removed.
+    """
+    for each in _locked(tx, [uuid]):
+        server = each.body.server
+        if not each.is_shown or each.operation is not None or server.deleted:
+            continue
+        operation = Operation(
+            uuid=image_id,  # a snapshot has the UUID of its operation
+            server_uuid=each.server,
+            kind=OperationKind.SHELVE,
+            state=OperationState.SHELVED,
+            number=number,
+            power_before=Power.ON,
+            project_id=server.project_id,
+            user_id=server.user_id,
+            request_id=f"req-{image_id}",
+            created_at=now,
+            updated_at=now,
+            deadline=now,
+            held=True,
+            source_uuid=uuid,
+            source_host=server.host,
+        )
+        operation_accept.store(tx, [operation])
+        shelving.offload(tx, stamp, [image_id], now, has_left=True)
 
 
 def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:

@@ -11,7 +11,7 @@ from db.cell import feed
 from db.cell.compute_nodes import readable
 from db.cell.instance_rows import state_of
 from db.cell.instances import BUILDS, OVERDUE
-from db.cell.tables import build_secrets, builds, compute_nodes, instances, services
+from db.cell.tables import build_secrets, builds, compute_nodes, instances, services, snapshots
 from db.secrets import UNFINISHED
 from db.sql import clock, dialect
 from db.sql.connection import CellTransaction
@@ -94,6 +94,12 @@ def ports(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ..
     """The network interfaces of these rows, of those that have some. What cannot be decoded is left out."""
     found = {row.instance_uuid: stored.load_or_none(row.ports, tuple[Port, ...]) for row in _chunked(tx, _PORTS, uuids)}
     return {uuid: own for uuid, own in found.items() if own}
+
+
+def snapshots_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """The latest snapshots of these bodies: the number of the task, and the name in the image store."""
+    query = sa.select(snapshots).where(snapshots.c.instance_uuid.in_(dialect.uuids()))
+    return {row.instance_uuid: (row.number, row.image_id) for row in _chunked(tx, query, uuids)}
 
 
 def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:

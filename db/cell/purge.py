@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from db import archive
-from db.cell.tables import block_device_mappings, builds, instance_actions, instance_faults, instances, tags
+from db.cell.tables import block_device_mappings, builds, instance_actions, instance_faults, instances, snapshots, tags
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 
 SERVERS_PER_TRANSACTION = dialect.IN_LIST_SIZE
 """Maximum number of servers that one transaction purges."""
 
-INSTANCE_TABLES = (builds, tags, block_device_mappings, instance_actions, instance_faults)
+INSTANCE_TABLES = (builds, tags, block_device_mappings, instance_actions, instance_faults, snapshots)
 """Tables of a cell with rows of a server, besides its instance row and its batch's secrets."""
 
 _OLD_ROWS = (

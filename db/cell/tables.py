@@ -86,6 +86,15 @@ tasks = table(
     sa.Column("sealed", Sealed),  # BootSecrets of a rebuild, for this cell's scope
 )
 
+snapshots = table(
+    "snapshots",
+    metadata,
+    # The latest snapshot of each shelved body. It stays with the tombstone: a restored API database learns of it from here
+    sa.Column("instance_uuid", Uuid, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),  # of the task
+    sa.Column("image_id", Uuid, nullable=False),  # its name in the image store
+)
+
 build_secrets = table(
     "build_secrets",
     metadata,

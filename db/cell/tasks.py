@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.cell import instances
-from db.cell.tables import builds, tasks
+from db.cell.tables import builds, snapshots, tasks
 from db.cell.tables import instances as rows
 from db.secrets import Kept
 from db.sql import dialect
@@ -23,6 +23,7 @@ from objects.port import Port
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskOrder, TaskState
 
 _ORDER = Upsert(tasks, key=["instance_uuid"], replaced=("number", "kind", "args", "builder", "request_id", "sent_at", "sealed"))
+_SNAPSHOT = Upsert(snapshots, key=["instance_uuid"], replaced=("number", "image_id"))
 _FORGET = KeyedDelete(tasks.c.instance_uuid, returning=[tasks.c.instance_uuid])
 _COLUMNS = tuple(column for column in tasks.c if column is not tasks.c.sealed)
 """What is read of tasks: all but their secrets."""
@@ -66,6 +67,8 @@ def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, 
     taken = [wanted[uuid] for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
     _ORDER(tx, [_row(each.instance_uuid, each.task, each.sealed, now) for each in taken if each.fault is None])
     over(tx, [each.instance_uuid for each in taken if each.fault is not None])
+    if named := [found for each in taken if (found := _snapshot(each)) is not None]:
+        _SNAPSHOT(tx, named)
     instances.tell(tx, outcomes.values(), now)
     return outcomes
 
@@ -95,6 +98,13 @@ def relearn(tx: CellTransaction, ended: Mapping[str, TaskEnd], now: float) -> di
 def _row(uuid: str, task: Task, sealed: str | None, now: float) -> dict[str, Any]:
     values = {"number": task.number, "kind": task.kind, "args": stored.dump(task.args), "builder": None, "sealed": sealed}
     return {"instance_uuid": uuid, "request_id": task.request_id, "sent_at": now} | values
+
+
+def _snapshot(each: TaskFor) -> dict[str, Any] | None:
+    task = each.task
+    if task.kind is not TaskKind.SNAPSHOT or task.args.image_id is None:
+        return None
+    return {"instance_uuid": each.instance_uuid, "number": task.number, "image_id": task.args.image_id}
 
 
 def of(tx: CellTransaction, uuid: str) -> Task | None:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.audit import addresses, operations, permits, quota, rows, servers
-from db.api import operation_steps, shelving
+from db.api import mappings, operation_steps, shelving
 from db.api import operations as api_operations
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
@@ -99,6 +99,52 @@ class TestShelved:
         assert (site.server(uuid).deleted, site.server(uuid).host) == (False, before.host)
         site.cloud.delete(uuid)
         assert site.auditor.repair() == []
+
+    def test_a_restored_database_learns_of_a_shelved_server(self, site: Moved, tmp_path: Path) -> None:
+        """From its tombstone in the cell and from its snapshot. It can be unshelved."""
+        uuid, snapshot = shelved_after_the_backup(site)
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        store.save(snapshot, b"")
+        try:
+            assert (servers.SHELVED_SINCE, uuid) in site.auditor.kinds()
+            left = site.auditor.repair()
+            assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
+        finally:
+            site.auditor.places.images = None
+        assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
+        unshelve = site.building(uuid, OperationKind.UNSHELVE)
+        spec = site.cloud.api.read(mappings.specs, [site.body(unshelve).batch_id])[site.body(unshelve).batch_id]
+        assert spec.move is not None
+        assert spec.move.image_id == snapshot
+        site.give_up(unshelve)
+        site.cloud.delete(uuid)
+
+    def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
+        uuid, _ = shelved_after_the_backup(site)
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        store.save("another", b"")
+        try:
+            assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
+            assert uuid not in {key for _, key in site.auditor.repair()}
+        finally:
+            site.auditor.places.images = None
+        assert site.cloud.api.read(mappings.get, uuid) is None or site.server(uuid).deleted
+
+
+def shelved_after_the_backup(site: Moved) -> tuple[str, str]:
+    """A server that is ACTIVE for the API database, and a tombstone in its cell; and its snapshot."""
+    [uuid] = site.active()
+    shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
+    args = TaskArgs(image_id=shelve.uuid)
+    site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD, args=args))
+    site.finish()
+    site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+    site.end(uuid)
+    site.api(sa.delete(table).where(table.c.uuid == shelve.uuid))
+    site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
+    shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
+    site.api(mapping(uuid).values(shown))
+    return uuid, shelve.uuid
 
 
 class TestPermits:
