@@ -49,15 +49,18 @@ class InstanceRow(Object, frozen=True, kw_only=True):
 
 class Stray(Object, frozen=True, kw_only=True):
     """A cell's row to adopt. ``spec``: the stored text of its batch's spec; None if the cell has lost it. ``ports``: the
-    network interfaces of its server.
+    network interfaces of its server. ``is_shelved``: the body has ended, but its server is in the image store.
     """
 
     row: InstanceRow
     fault: str | None = None
     spec: str | None = None
     ports: tuple[Port, ...] = ()
+    is_shelved: bool = False
 
     @property
     def leaving(self) -> bool:
         """Whether a user's delete reached the cell. A roll-back does not count: it ends in ERROR."""
+        if self.is_shelved:
+            return False
         return self.row.state is State.DELETED or (self.row.state is State.DELETING and self.row.rolled_back is None)

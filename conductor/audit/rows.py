@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cells.instance_mapping import adopt
+from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
+from conductor.audit.shelved import SHELVED_SINCE, snapshot_of
 from conductor.settle import settle_rows
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
@@ -44,9 +46,13 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
 
 def _judge(places: Places, cell_uuid: str, row: InstanceRow, record: Record | None) -> Finding | None:
     home = record.cell_uuid if record else None
-    make = partial(Finding, key=row.uuid, scope=cell_uuid, cell=places.name(cell_uuid), facts=(row.version, row.attempt))
+    about = partial(Finding, key=row.uuid, scope=cell_uuid, cell=places.name(cell_uuid))
+    make = partial(about, facts=(row.version, row.attempt))
     if row.state is State.STAGED:
         return _judge_staged(places, cell_uuid, make, row, record)
+    if record is None and (snapshot := snapshot_of(places, cell_uuid, row)) is not None and snapshot.is_saved:
+        what = f"{row.uuid}, {row.state.upper()} on {row.host}, whose snapshot is {snapshot.image_id}"
+        return about(kind=SHELVED_SINCE, what=what, repair="shelved again", facts=(snapshot.number, snapshot.image_id))
     if row.state is State.DELETED or home == cell_uuid:
         return None
     what = f"{row.uuid}, {row.state.upper()} on {row.host}"
@@ -101,6 +107,10 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     if unmapped := of_kind(findings, UNMAPPED, UNDECIDED):
         places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in unmapped]))
         places.catch_up(cell_uuid)
+    if shelved := of_kind(findings, SHELVED_SINCE):
+        places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in shelved], are_shelved=True))
+        places.catch_up(cell_uuid)
+        mend.shelve(places, shelved)
     if astray := [finding for finding in of_kind(findings, ELSEWHERE) if finding.repair]:
         read = {finding.key: finding.facts for finding in astray}
         now = places.now(cell_uuid)

@@ -13,17 +13,17 @@ from functools import partial
 from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
+from conductor.audit.shelved import SHELVED_SINCE, snapshot_of
 from db.api import operations
 from db.audit import cell_rows, hosts, servers
 from db.audit.cell_rows import Rows
 from db.audit.servers import Record
 from db.cell import unknown_guests
-from objects import errors
 from objects.cell import CELL0_UUID, HostMapping
 from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.lifecycle import LIVE
-from objects.task import Power, TaskState
+from objects.task import Power
 
 NOWHERE = "server neither queued nor anywhere"
 NO_CELL = "server in a cell that does not exist"
@@ -33,7 +33,6 @@ CONFIRM = "delete that was not confirmed"
 UNFINISHED = "delete that is not finished"
 STANDING = "roll-back that is not finished"
 CELL_ONLY = "row deleted in its cell only"
-SHELVED_SINCE = "server shelved in its cell only"
 OUTDATED_SUMMARY = "summary unlike the row"
 FORGETFUL = "row that has lost a task"
 UNCLAIMED = "instance without claim"
@@ -177,26 +176,14 @@ def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row
 
 def _judge_shelved(places: Places, make: partial[Finding], record: Record, row: InstanceRow, what: str) -> Finding:
     """A body that ended off: it was shelved, and then its snapshot is in the image store, unless the server was deleted since."""
-    found = places.ask(record.cell_uuid or "", cell_rows.snapshots_of, [row.uuid]) or {}
-    number, image_id = found.get(row.uuid, (0, ""))
-    saved = _is_saved(places, image_id) if image_id and number == row.task_number else None
-    if saved is None:
+    snapshot = snapshot_of(places, record.cell_uuid or "", row)
+    if snapshot is None:
         advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"
         return make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
-    if saved and row.task_state == TaskState.DONE:
-        return make(
-            kind=SHELVED_SINCE, what=f"{what}, whose snapshot is {image_id}", repair="shelved again", facts=(number, image_id)
-        )
-    return make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
-
-
-def _is_saved(places: Places, image_id: str) -> bool | None:
-    """Whether the image store has the snapshot; None: nothing is known of the store."""
-    try:
-        return None if places.images is None else places.images.exists(image_id)
-    except errors.ServiceUnavailable as error:
-        places.unknown["images"] = str(error)
-        return None
+    if not snapshot.is_saved:
+        return make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
+    text, facts = f"{what}, whose snapshot is {snapshot.image_id}", (snapshot.number, snapshot.image_id)
+    return make(kind=SHELVED_SINCE, what=text, repair="shelved again", facts=facts)
 
 
 def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:

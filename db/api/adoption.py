@@ -99,7 +99,7 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
         values = {f"to_{name}": shown[name] for name in _DECIDED}
         values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
         return bool(tx.execute(_DECIDE, values).rowcount)
-    if row.state is State.DELETED:
+    if row.state is State.DELETED and not stray.is_shelved:
         return False  # a deleted server needs no mapping
     if row.server_uuid is not None and not operation_repair.give_home(tx, row, now):
         return False

@@ -10,13 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.audit import addresses, operations, permits, quota, rows, servers
-from db.api import mappings, operation_steps, shelving
+from db.api import builds, mappings, operation_steps, shelving
 from db.api import operations as api_operations
+from db.api.ledger import Stamp
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
 from db.cell import tasks
 from db.cell.tables import instances as instance_table
 from db.cell.tasks import TaskFor
+from db.sql.connection import ApiTransaction
 from images.store import FolderStore
 from objects.instance import State
 from objects.network import PortRequest
@@ -119,6 +121,21 @@ class TestShelved:
         site.give_up(unshelve)
         site.cloud.delete(uuid)
 
+    def test_a_shelved_server_without_mapping_is_adopted(self, site: Moved, tmp_path: Path) -> None:
+        """It was booted after the backup too."""
+        uuid, snapshot = shelved_after_the_backup(site)
+        site.conductor.ledger.write(forget, uuid)
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        store.save(snapshot, b"")
+        try:
+            assert (servers.SHELVED_SINCE, uuid) in site.auditor.kinds()
+            left = site.auditor.repair()
+            assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
+        finally:
+            site.auditor.places.images = None
+        assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
+        site.cloud.delete(uuid)
+
     def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
         uuid, _ = shelved_after_the_backup(site)
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
@@ -129,6 +146,11 @@ class TestShelved:
         finally:
             site.auditor.places.images = None
         assert site.cloud.api.read(mappings.get, uuid) is None or site.server(uuid).deleted
+
+
+def forget(tx: ApiTransaction, stamp: Stamp, uuid: str) -> None:
+    builds.delete(tx, stamp, uuid, project_id=None, now=1.0)
+    tx.execute(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
 
 
 def shelved_after_the_backup(site: Moved) -> tuple[str, str]:
