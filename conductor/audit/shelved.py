@@ -13,7 +13,7 @@ from objects.task import Power, TaskState
 SHELVED_SINCE = "server shelved in its cell only"
 
 
-class Snapshot(Object, frozen=True, kw_only=True):
+class TombstoneSnapshot(Object, frozen=True, kw_only=True):
     """Of a body's last task, ``number``. ``is_saved``: whether the image store has it; without, the server was deleted."""
 
     number: int
@@ -21,7 +21,7 @@ class Snapshot(Object, frozen=True, kw_only=True):
     is_saved: bool
 
 
-def snapshot_of(places: Places, cell_uuid: str, row: InstanceRow) -> Snapshot | None:
+def snapshot_of(places: Places, cell_uuid: str, row: InstanceRow) -> TombstoneSnapshot | None:
     """None: the body was not shelved, or nothing is known of its snapshot."""
     if row.state is not State.DELETED or row.power != Power.HELD or row.task_state != TaskState.DONE or places.images is None:
         return None
@@ -29,7 +29,7 @@ def snapshot_of(places: Places, cell_uuid: str, row: InstanceRow) -> Snapshot | 
     if not image_id or number != row.task_number:
         return None
     try:
-        return Snapshot(number=number, image_id=image_id, is_saved=places.images.exists(image_id))
+        return TombstoneSnapshot(number=number, image_id=image_id, is_saved=places.images.exists(image_id))
     except errors.ServiceUnavailable as error:
         places.unknown["images"] = str(error)
         return None

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.audit import addresses, operations, permits, quota, rows, servers
+from conductor.audit.shelved import SHELVED_SINCE
 from db.api import builds, mappings, operation_steps, shelving
 from db.api import operations as api_operations
 from db.api.ledger import Stamp
@@ -108,7 +109,7 @@ class TestShelved:
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
         store.save(snapshot, b"")
         try:
-            assert (servers.SHELVED_SINCE, uuid) in site.auditor.kinds()
+            assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
             assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
         finally:
@@ -128,7 +129,7 @@ class TestShelved:
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
         store.save(snapshot, b"")
         try:
-            assert (servers.SHELVED_SINCE, uuid) in site.auditor.kinds()
+            assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
             assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
         finally:
