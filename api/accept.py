@@ -204,7 +204,7 @@ class Acceptor:
             user_id=context.user_id,
             name=server.name,
             flavor=flavor,
-            image=self._images.check(create.image(server), flavor, context.project_id),
+            image=self._images.at_boot(call, create.image_id(server), flavor),
             num_instances=count,
             min_count=least if least < count and not all_or_nothing else None,
             availability_zone=destination.zone,

@@ -14,7 +14,7 @@ from api import schemas
 from api.validation import canonical_ipv6, checked_metadata, is_uuid
 from objects import errors, typed
 from objects.base import Object
-from objects.spec import BootSecrets, Image, InjectedFile, ServerProperties
+from objects.spec import BootSecrets, InjectedFile, ServerProperties
 from objects.text import NAME_LENGTH
 
 Boolean = bool | str
@@ -187,7 +187,7 @@ def flavor_ref(server: ServerBody) -> str:
     return match[1] if match else reference
 
 
-def image(server: ServerBody) -> Image:
+def image_id(server: ServerBody) -> str:
     """The image to boot from: ``imageRef``, or the block device with boot_index 0. Both may be given if they agree.
 
     Raises errors.Invalid.
@@ -209,7 +209,10 @@ def image(server: ServerBody) -> Image:
     chosen = server.image_ref or device_image
     if not chosen:
         raise errors.Invalid("server.imageRef: is required, or else a block device with an image and boot_index 0")
-    return Image(id=chosen)
+    for number, device in enumerate(server.block_devices):
+        if device.source_type == "image" and not device.boots:
+            raise errors.Invalid(f"server.block_device_mapping_v2[{number}].boot_index: only the first disk has an image")
+    return chosen
 
 
 def secrets(server: ServerBody) -> BootSecrets:

@@ -1,18 +1,23 @@
-"""What an image needs of the flavor of a new or rebuilt server, as far as the image store knows it."""
+"""What is known of an image that a request names: whether a server may have it, and what filters and flavors must know of it.
+
+Every door that names an image asks here.
+"""
 
 from __future__ import annotations
 
 import time
 
-import msgspec
-
-from db.api import images
+from api import policies
+from api.call import Call
+from api.project_images import QUEUED, SAVING
+from db.api import images, server_images
 from db.api.images import KnownImage
 from db.sql.engine import ApiDatabase
+from images.record import ImageRecord
 from images.store import FolderStore
-from objects import errors
+from objects import errors, extra_specs, numa
 from objects.flavor import Flavor
-from objects.spec import Image
+from objects.spec import Image, RequestSpec
 
 GIB = 1 << 30
 
@@ -23,9 +28,16 @@ The content of an image never changes. An operator may delete one and add anothe
 """
 IMAGES_CACHED = 1000
 
+PROPERTIES_LIMIT = 65536
+"""Maximum characters of an image's properties, names and values together: each request keeps a copy."""
+
 
 class ImageNeeds:
-    """Images that are elsewhere, or in a store that is away, are judged by the host."""
+    """Hosts judge images that are not in the store. Filters then see the ids of these images only.
+
+    Every method raises errors.Invalid, beginning with the field that names the image, and errors.ServiceUnavailable if the store is
+    away: without it nobody knows what the image needs.
+    """
 
     def __init__(self, store: FolderStore | None, database: ApiDatabase) -> None:
         """``store``: None if none is configured."""
@@ -33,37 +45,62 @@ class ImageNeeds:
         self._database = database
         self._known: dict[str, tuple[KnownImage | None, float]] = {}  # by image, and until when that is used
 
-    def check(self, image: Image, flavor: Flavor, project_id: str, field: str = "server.imageRef") -> Image:
-        """The same image, with the hash that its content must have. ``field``: what names it in the request.
-
-        Raises errors.Invalid if it is another project's, or if the flavor is too small for it. A root disk of 0 GiB takes any.
-        """
-        known = self._find(image.id)
-        if known is not None:
-            image = msgspec.structs.replace(image, hash_value=known.hash_value)
-            if known.project_id not in ("", project_id):  # whatever its record says now
-                raise errors.Invalid(f"{field}: image {image.id} could not be found")
-        if self._store is None:
-            return image
-        try:
-            record = self._store.about(image.id)
-        except (errors.NotFound, errors.ServiceUnavailable):
-            return image
-        if record.owner not in ("", project_id):
-            raise errors.Invalid(f"{field}: image {image.id} could not be found")
-        if flavor.memory_mb < record.min_ram:
-            raise errors.Invalid(f"{field}: the image needs {record.min_ram} MiB of memory, the flavor has {flavor.memory_mb}")
-        disk = max(record.min_disk, -(-(record.virtual_size or 0) // GIB))
-        if 0 < flavor.root_gb < disk:
-            raise errors.Invalid(f"{field}: the image needs a disk of {disk} GiB, the flavor has {flavor.root_gb}")
+    def at_boot(self, call: Call, image_id: str, flavor: Flavor) -> Image:
+        """The image of a new server. Raises errors.Forbidden where policy does not let the caller go without a root disk."""
+        field = "server.imageRef"
+        image = self.known(image_id, call.context.project_id, field)
+        _refuse_if_too_large(image, flavor, field)
+        _refuse_zero_disk(call, image, flavor, field)
+        asked = image.properties.get(numa.IMAGE_KEY)
+        if asked is not None and not numa.asked(flavor.extra_specs, image.properties, flavor.takes.vcpus, flavor.takes.memory_mb):
+            raise errors.Invalid(f"{field}: the image asks for {asked[:40]} NUMA nodes, and the flavor cannot be divided so")
         return image
 
-    def hash_of(self, image_id: str) -> str:
-        """The hash that the content of this image must have; empty: the API database does not know it."""
-        known = self._find(image_id)
-        return known.hash_value if known is not None else ""
+    def at_rebuild(self, call: Call, image_id: str, project_id: str, spec: RequestSpec) -> Image:
+        """The new image of a server of this project and spec, whose claim stays as it is. Raises what ``at_boot`` does."""
+        field = "rebuild.imageRef"
+        image = self.known(image_id, project_id, field)
+        _refuse_if_too_large(image, spec.flavor, field)
+        _refuse_zero_disk(call, image, spec.flavor, field)
+        _refuse_if_larger_than_claimed(image, spec, field)
+        _refuse_other_nodes(image, spec, field)
+        return image
+
+    def at_rescue(self, image_id: str, project_id: str, spec: RequestSpec) -> Image:
+        """The image of a rescue system, whose disk may be as large as the root disk of the server."""
+        field = "rescue.rescue_image_ref"
+        image = self.known(image_id, project_id, field)
+        _refuse_if_too_large(image, spec.flavor, field)
+        _refuse_if_larger_than_claimed(image, spec, field)
+        _refuse_other_nodes(image, spec, field)
+        return image
+
+    def known(self, image_id: str, project_id: str, field: str) -> Image:
+        """The image with what is known of it, for a server of this project."""
+        row = self._find(image_id)
+        if row is not None and row.project_id not in ("", project_id):  # whatever its record says now
+            raise errors.Invalid(f"{field}: image {image_id} could not be found")
+        hash_value = row.hash_value if row is not None else ""
+        record = self._record(image_id, project_id, field)
+        if record is None:
+            return Image(id=image_id, hash_value=hash_value)
+        if sum(len(name) + len(value) for name, value in record.properties.items()) > PROPERTIES_LIMIT:
+            raise errors.Invalid(f"{field}: the properties of image {image_id} have more than {PROPERTIES_LIMIT} characters")
+        try:
+            extra_specs.check_image(record.properties)
+        except errors.Invalid as error:
+            raise errors.Invalid(f"{field}: property {error}") from error
+        return Image(
+            id=image_id,
+            properties=record.properties,
+            disk_gb=-(-(record.virtual_size or 0) // GIB),
+            min_disk=record.min_disk,
+            min_ram=record.min_ram,
+            hash_value=hash_value,
+        )
 
     def _find(self, image_id: str) -> KnownImage | None:
+        """The row of the image; None: the API database does not know it."""
         now = time.monotonic()
         known, until = self._known.get(image_id, (None, 0.0))
         if now >= until:
@@ -72,3 +109,54 @@ class ImageNeeds:
             known = self._database.read(images.get, image_id)
             self._known[image_id] = known, now + (UNKNOWN_CACHE_S if known is None else KNOWN_CACHE_S)
         return known
+
+    def _record(self, image_id: str, project_id: str, field: str) -> ImageRecord | None:
+        """None: the image is elsewhere."""
+        if self._store is None:
+            return None
+        try:
+            record = self._store.about(image_id)
+        except errors.NotFound:
+            record = None
+        if record is not None and not record.owner:
+            return record
+        if record is None and self._store.exists(image_id):
+            raise errors.Invalid(f"{field}: image {image_id} is the disk of a shelved server; unshelve that one")
+        known = self._database.read(server_images.get, image_id, None)
+        if known is None and record is None:
+            return None
+        if known is None or known.project_id != project_id:
+            raise errors.Invalid(f"{field}: image {image_id} could not be found")
+        if not known.complete:
+            status = QUEUED if known.is_uploaded else SAVING
+            raise errors.Invalid(f"{field}: image {image_id} is not active: its status is {status}")
+        if record is None:
+            raise errors.Invalid(f"{field}: image {image_id} could not be found in the image store")
+        return record
+
+
+def _refuse_if_too_large(image: Image, flavor: Flavor, field: str) -> None:
+    if reason := image.why_not_with(flavor):
+        raise errors.Invalid(f"{field}: {reason}")
+
+
+def _refuse_zero_disk(call: Call, image: Image, flavor: Flavor, field: str) -> None:
+    """An image without a known disk is let pass: nothing is claimed for it, and its host refuses to make more than is claimed."""
+    if image.disk_gb and not flavor.root_gb and not call.may(policies.ZERO_DISK):
+        raise errors.Forbidden(f"{field}: policy does not let you build from an image with a flavor whose root disk is 0 GiB")
+
+
+def _refuse_if_larger_than_claimed(image: Image, spec: RequestSpec, field: str) -> None:
+    """Of a server without a root disk in its flavor: its claim has the disk of the image that it was built from."""
+    if spec.flavor.root_gb or (spec.image is not None and spec.image.id == image.id):
+        return
+    claimed = spec.image.disk_gb if spec.image is not None else 0
+    if image.disk_gb > claimed:
+        raise errors.Invalid(f"{field}: the image has a disk of {image.disk_gb} GiB, and {claimed} are claimed for the server")
+
+
+def _refuse_other_nodes(image: Image, spec: RequestSpec, field: str) -> None:
+    """A server stays on the NUMA nodes of its claim."""
+    before, after = spec.numa_nodes, spec.with_image(image).numa_nodes
+    if before != after:
+        raise errors.Invalid(f"{field}: the image asks for {after or 'unequal'} NUMA nodes, and the server is on {before}")

@@ -13,6 +13,8 @@ ADMIN = "context_is_admin"
 READER = "project_reader_or_admin"
 MEMBER = "project_member_or_admin"
 
+SERVICE = "service_or_admin"
+
 USER_READER = "user_reader_or_admin"
 USER_MEMBER = "user_member_or_admin"
 
@@ -25,6 +27,7 @@ RULES: tuple[RuleDefault, ...] = (
     RuleDefault("project_member", "role:member and project_id:%(project_id)s", "May change resources of the project."),
     RuleDefault(READER, "rule:project_reader or rule:context_is_admin", "Default rule for reading."),
     RuleDefault(MEMBER, "rule:project_member or rule:context_is_admin", "Default rule for changes."),
+    RuleDefault(SERVICE, "role:service or rule:context_is_admin", "Default rule for what other services do."),
     RuleDefault(USER_READER, "(role:reader and user_id:%(user_id)s) or rule:context_is_admin", "Reading what belongs to a user."),
     RuleDefault(USER_MEMBER, "(role:member and user_id:%(user_id)s) or rule:context_is_admin", "Changing what belongs to a user."),
 )
@@ -46,6 +49,7 @@ SHOW = SERVERS + "show"
 HOST_STATUS = SERVERS + "show:host_status"
 CREATE = SERVERS + "create"
 FORCED_HOST = SERVERS + "create:forced_host"
+ZERO_DISK = SERVERS + "create:zero_disk_flavor"
 REQUESTED_HOST = "compute:servers:create:requested_destination"
 UPDATE = SERVERS + "update"
 DELETE = SERVERS + "delete"
@@ -248,6 +252,13 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(FORCED_HOST, ADMIN, "Name the host of a new server, or hosts to leave out.", "POST /servers"),
     _of(REQUESTED_HOST, ADMIN, "Ask for the host or node of a new server.", "POST /servers"),
     _of(
+        ZERO_DISK,
+        ADMIN,
+        "Build from an image of the store with a flavor whose root disk is 0 GiB. The disk is then as large as the image says.",
+        "POST /servers",
+        "POST /servers/{id}/action (rebuild)",
+    ),
+    _of(
         DELETE,
         MEMBER,
         "Delete a server. A caller who may delete those of another project may delete all servers.",
@@ -429,7 +440,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HOST_START, ADMIN, "Be told that hosts are not started here.", "GET /os-hosts/{host_name}/startup"),
     _of(HOST_SHUTDOWN, ADMIN, "Be told that hosts are not shut down here.", "GET /os-hosts/{host_name}/shutdown"),
     _of(HOST_REBOOT, ADMIN, "Be told that hosts are not rebooted here.", "GET /os-hosts/{host_name}/reboot"),
-    _of(EXTERNAL_EVENTS, ADMIN, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
+    _of(EXTERNAL_EVENTS, SERVICE, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
     _of(USAGE_AUDIT_LIST, ADMIN, "Show the audits of usage; there are none.", "GET /os-instance_usage_audit_log"),
     _of(
         USAGE_AUDIT_SHOW,

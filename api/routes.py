@@ -267,7 +267,9 @@ class Routes:
         """Actions on servers, consoles, and extensions, which follow from what is served."""
         remote_consoles = RemoteConsoles(self._settings, self._database, self._guests)
         console_actions = (*ConsoleActions(self._guests).actions(), *remote_consoles.actions())
-        operation_actions = OperationActions(self._operations, self._finder, self._watch, self._boot_secrets, self._needs).actions()
+        operation_actions = OperationActions(
+            self._operations, self._finder, self._watch, self._boot_secrets, self._needs, self._schedulers
+        ).actions()
         image_actions = ImageActions(self._operations, self._finder, self._store).actions()
         security_groups = ServerSecurityGroups(self._finder)
         every = (*Locks(self._edits).actions(), *operation_actions, *image_actions, *console_actions, *security_groups.actions())

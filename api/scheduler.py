@@ -33,6 +33,8 @@ class SchedulerSource(Protocol):
 
     def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance: ...
 
+    def refusal_of_image(self, context: RequestContext, request_spec: RequestSpec, instance_uuid: str) -> str: ...
+
 
 class SchedulerAsker:
     """``inline``: the bus to the schedulers is inside this process, and needs no threads."""
@@ -59,6 +61,14 @@ class SchedulerAsker:
         Raises SchedulerSilent, and errors.Invalid for specs that no host can meet.
         """
         return self._ask(partial(self._source.rebalance, call.context, specs, at_most))
+
+    def refusal_of_image(self, call: Call, spec: RequestSpec, instance_uuid: str) -> str:
+        """Why the host of an instance does not run the image of this spec; empty if it does.
+
+        Raises SchedulerSilent, errors.Invalid for an image that no host can run, and errors.Conflict if the scheduler does not know
+        the host yet.
+        """
+        return self._ask(partial(self._source.refusal_of_image, call.context, spec, instance_uuid))
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,17 @@ from api.hosts import HostWatch
 from api.image_needs import ImageNeeds
 from api.microversions import Since
 from api.operate import Operations
+from api.scheduler import SchedulerAsker
 from api.server_actions import ServerAction
 from api.servers import edit_of, host_status, keeping_hostname
 from api.validation import checked_metadata
 from api.versions import answer
+from db.api import operation_accept
 from db.api.edits import Edit
 from objects import errors
 from objects.instance import Server
 from objects.operation import OperationArgs, OperationKind
-from objects.spec import BootSecrets, Image, ServerProperties
+from objects.spec import BootSecrets, Image, RequestSpec, ServerProperties
 from objects.task import DriveChanges
 
 Kind = OperationKind
@@ -44,17 +47,44 @@ _PLAIN = {
 """Actions whose value says nothing, with their operations and rules."""
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedImage:
+    """An image for a server, and the server as it was when the filters judged that. ``refusal`` None: it may have the image."""
+
+    image: Image
+    server: Server
+    refusal: errors.SuperconductorError | None = None
+
+    def check(self, server: Server) -> None:
+        """Called once the state allows the operation.
+
+        Raises ``refusal``, and errors.Conflict if the server was moved or rebuilt meanwhile.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        before = self.server
+        if (server.host, server.own_uuid, server.image_id) != (before.host, before.own_uuid, before.image_id):
+            raise errors.Conflict(f"Instance {server.uuid} was moved or rebuilt just now; try again")
+
+
 class OperationActions:
     """Each answers 202 once the operation is stored, except where the Compute API has another status."""
 
     def __init__(
-        self, operations: Operations, finder: Finder, watch: HostWatch, boot_secrets: BootSecretsPolicy, images: ImageNeeds
+        self,
+        operations: Operations,
+        finder: Finder,
+        watch: HostWatch,
+        boot_secrets: BootSecretsPolicy,
+        images: ImageNeeds,
+        schedulers: SchedulerAsker,
     ) -> None:
         self._operations = operations
         self._finder = finder
         self._watch = watch
         self._boot_secrets = boot_secrets
         self._images = images
+        self._schedulers = schedulers
 
     def actions(self) -> tuple[ServerAction, ...]:
         special = (
@@ -107,10 +137,11 @@ class OperationActions:
         given = self._given_again(call, server_id, value)
         create.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
-        args = OperationArgs(image_id=value["imageRef"], drive=drive, image_hash=self._images.hash_of(value["imageRef"]))
-        decide = partial(
-            _edit_of_rebuild, value, limits["metadata_items"], drive, self._why_not_from(call, server_id, value["imageRef"])
-        )
+        server, spec = self._operations.built_as(call, server_id)
+        judged = self._judged(call, server, spec, value["imageRef"], Kind.REBUILD)
+        image = judged.image
+        args = OperationArgs(image_id=image.id, drive=drive, rebuilt_from=image, image_hash=image.hash_value)
+        decide = partial(_edit_of_rebuild, value, limits["metadata_items"], drive, judged)
         self._operations.accept(call, server_id, Kind.REBUILD, args, decide=decide, secrets=given)
         found = self._finder.find(server_id, call)
         status = host_status(self._watch, found.server, call)
@@ -132,15 +163,31 @@ class OperationActions:
             raise errors.Conflict(f"Cannot 'rebuild' instance {server_id} with {', '.join(asked)}: {reason}")
         return BootSecrets()
 
-    def _why_not_from(self, call: Call, server_id: str, image_id: str) -> errors.Invalid | None:
-        """Why the server cannot be rebuilt from this image. None: it can, or only its host can tell."""
-        server, spec = self._operations.built_as(call, server_id)
+    def _judged(self, call: Call, server: Server, spec: RequestSpec | None, image_id: str, kind: OperationKind) -> JudgedImage:
+        """The image, and whether the server and its host can have it. ``spec``: that of its body; None: it cannot be read.
+
+        Raises SchedulerSilent: nothing is rebuilt on a host that the filters might refuse.
+        """
+        if spec is None:
+            raise errors.Conflict(f"Cannot '{kind}' instance {server.uuid}: its request cannot be read")
         try:
-            if spec is not None:
-                self._images.check(Image(id=image_id), spec.flavor, server.project_id, "rebuild.imageRef")
-        except errors.Invalid as refusal:
-            return refusal
-        return None
+            if kind is Kind.REBUILD:
+                image = self._images.at_rebuild(call, image_id, server.project_id, spec)
+            else:
+                image = self._images.at_rescue(image_id, server.project_id, spec)
+            self._ask_filters(call, server, spec, image)
+        except (errors.Invalid, errors.Forbidden) as refusal:
+            return JudgedImage(image=Image(id=image_id), server=server, refusal=refusal)
+        return JudgedImage(image=image, server=server)
+
+    def _ask_filters(self, call: Call, server: Server, spec: RequestSpec, image: Image) -> None:
+        """Raises errors.Invalid if the server's host may not run this image. The image that it has is not judged again."""
+        now = operation_accept.current(spec, server)
+        if image == now.image or server.host is None:  # without a host it is refused for its state
+            return
+        reason = self._schedulers.refusal_of_image(call, now.with_image(image), server.own_uuid or server.uuid)
+        if reason:
+            raise errors.Invalid(f"No valid host was found. The server's host may not run image {image.id}: {reason}")
 
     def _drive_changes(self, call: Call, value: dict[str, Any], given: BootSecrets) -> DriveChanges:
         """What the rebuild changes in the guest's config drive. Raises errors.Invalid for an unknown key pair."""
@@ -181,9 +228,13 @@ class OperationActions:
         asked = value or {}
         given = self._boot_secrets.password(asked.get("adminPass"), "rescue", made=True)
         image_id = asked.get("rescue_image_ref")
-        image_hash = self._images.hash_of(image_id) if image_id is not None else ""
+        decide, image_hash = None, ""
+        if image_id is not None:
+            server, spec = self._operations.built_as(call, server_id)
+            judged = self._judged(call, server, spec, image_id, Kind.RESCUE)
+            decide, image_hash = partial(_edit_of_rescue, judged), judged.image.hash_value
         args = OperationArgs(image_id=image_id, drive=DriveChanges(has_secrets=bool(given)), image_hash=image_hash)
-        self._operations.accept(call, server_id, Kind.RESCUE, args, secrets=given)
+        self._operations.accept(call, server_id, Kind.RESCUE, args, decide=decide, secrets=given)
         password = self._boot_secrets.answered(given)
         answer(resp, {"adminPass": password} if password is not None else {}, 200)
 
@@ -238,19 +289,24 @@ def _edit_of_rebuild(
     value: dict[str, Any],
     metadata_limit: int,
     drive: DriveChanges,
-    refusal: errors.Invalid | None,
+    judged: JudgedImage,
     server: Server,
     current: ServerProperties,
 ) -> Edit:
-    """What a rebuild changes of the server itself. Raises errors.Forbidden, and ``refusal``: 409 for the state comes before it."""
-    if refusal is not None:
-        raise refusal
+    """What a rebuild changes of the server itself. Raises what ``JudgedImage.check`` does, and errors.Forbidden."""
+    judged.check(server)
     edit = keeping_hostname(edit_of(value), server, current)
     if drive.key_name is not None:
         edit = msgspec.structs.replace(edit, key_name=drive.key_name, public_key=drive.public_key)
     if "metadata" not in value:
         return edit
     return msgspec.structs.replace(edit, metadata=checked_metadata(value["metadata"], metadata_limit))
+
+
+def _edit_of_rescue(judged: JudgedImage, server: Server, current: ServerProperties) -> Edit:
+    """Changes nothing of the server. Raises what ``JudgedImage.check`` does."""
+    judged.check(server)
+    return Edit()
 
 
 def _disk_config(value: dict[str, Any], server: Server, current: ServerProperties) -> Edit:

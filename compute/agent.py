@@ -538,7 +538,7 @@ def guest_of(order: BuildOrder, spec: RequestSpec, builder: str) -> Guest:
         builder=builder,
         vcpus=spec.flavor.vcpus,
         memory_mb=spec.flavor.memory_mb,
-        disk_gb=spec.flavor.disk_gb,
+        disk_gb=spec.disk_gb,
         batch_id=spec.batch_id,
         image_id=spec.image.id if spec.image else None,
         image_hash=spec.image.hash_value if spec.image else "",

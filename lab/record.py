@@ -154,7 +154,7 @@ class Recorder:
                 yield self._stay(body, body.start, spec)
 
     def _stay(self, body: PastBody, start: float, spec: RequestSpec) -> list[Value]:
-        takes, group = spec.flavor.takes, spec.group
+        takes, group = spec.takes, spec.group
         apart = group is not None and group.policy is not GroupPolicy.AFFINITY
         start = start if self._since is None else max(start, self._since)
         end = None if body.end is None or body.end > self.moment else max(body.end, start)
@@ -205,8 +205,7 @@ class Recorder:
 
 def _nodes_of(spec: RequestSpec) -> int:
     """The number of NUMA nodes that a server is divided over. One that cannot be divided equally counts as on one."""
-    takes, properties = spec.flavor.takes, {} if spec.image is None else spec.image.properties
-    return max(numa.asked(spec.flavor.extra_specs, properties, takes.vcpus, takes.memory_mb), 1)
+    return max(spec.numa_nodes, 1)
 
 
 def _joined(rows: Iterable[list[Value]]) -> Iterator[list[Value]]:

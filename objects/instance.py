@@ -13,7 +13,7 @@ from objects.base import Message, Object
 from objects.operation import Operation
 from objects.port import Port
 from objects.selection import HostCapacity, Selection
-from objects.spec import ServerProperties
+from objects.spec import Image, ServerProperties
 from objects.task import Power, StoredContent, TaskState
 
 
@@ -138,8 +138,8 @@ class Server(Object, frozen=True, kw_only=True):
     is, from 0. ``boot_batch_id``: the batch that the server was booted in, if the body that is shown came later.
     ``power``, ``task_number``, ``task_state``, ``task_fault``: see ``Instance``. The last fields are the tenant's
     changes since the boot; None: as in the request spec. ``user_version`` rises with each of them.
-    ``image_id``, ``image_hash``: of its last rebuild; None: as in the request spec. ``operation``: its open one, where it was
-    asked for.
+    ``image_id``, ``image_hash``: of its last rebuild; None: as in the request spec. ``rebuilt_from``: that image, as filters judged
+    it. ``operation``: its open one, where it was asked for.
     """
 
     uuid: str
@@ -185,6 +185,7 @@ class Server(Object, frozen=True, kw_only=True):
     public_key: str | None = None
     image_id: str | None = None
     image_hash: str | None = None
+    rebuilt_from: Image | None = None
     operation: Operation | None = None
 
     @property

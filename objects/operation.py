@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from objects.base import Object
 from objects.messages_version import V1_1, MessagesVersion
+from objects.spec import Image
 from objects.task import DriveChanges, NewImage, Power, TaskKind
 
 
@@ -113,8 +114,8 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     destination asked for. ``cross_cell``: the destination may be in another cell. ``availability_zone``: of an unshelved server;
     None: as before, or ``any_zone``. ``stopped``: an evacuated server is off on its new host. ``verify``: a migrated server waits
     for its user, as a resized one does. ``drive``: see ``TaskArgs``. ``image``: the image to be made. ``mac``: of the interface
-    that comes or goes. ``mends``: an evacuation has ended a change of the interfaces: if it is given up, its source is given those
-    of its server.
+    that comes or goes. ``rebuilt_from``: the image of a rebuild, as filters judged it. ``mends``: an evacuation has ended a change
+    of the interfaces: if it is given up, its source is given those of its server.
     """
 
     hard: bool = False
@@ -128,6 +129,7 @@ class OperationArgs(Object, frozen=True, kw_only=True):
     verify: bool = False
     drive: DriveChanges = DriveChanges()
     image: NewImage | None = None
+    rebuilt_from: Image | None = None
     mac: str | None = None
     mends: bool = False
     image_hash: str = ""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
-from objects import hints
+from objects import extra_specs, hints, numa
+from objects.amounts import Amounts
 from objects.base import Message, Object
 from objects.destination import Destination
 from objects.flavor import Flavor
@@ -17,15 +18,28 @@ from objects.move import Move
 
 
 class Image(Object, frozen=True, kw_only=True):
-    """The image to boot from. ``properties``: those given to the API.
+    """The image to boot from, as it was known when the request was accepted. An image that nobody knew then has its id only.
 
-    ``hash_value``: the SHA-512 of its content in hexadecimal digits, as the API database has it; empty: it is not known there. A
-    host refuses other content.
+    ``properties``: those that filters read. ``disk_gb``: GiB of the disk in it, rounded up. ``min_disk``: GiB, ``min_ram``: MiB,
+    which a flavor must have. ``hash_value``: the SHA-512 of its content in hexadecimal digits, as the API database has it; empty:
+    it is not known there. A host refuses other content.
     """
 
     id: str
     properties: dict[str, str] = {}
     hash_value: str = ""
+    disk_gb: int = 0
+    min_disk: int = 0
+    min_ram: int = 0
+
+    def why_not_with(self, flavor: Flavor) -> str:
+        """What the flavor has too little of; empty if it has enough. A root disk of 0 GiB is as large as the image's."""
+        if flavor.memory_mb < self.min_ram:
+            return f"the image needs {self.min_ram} MiB of memory, the flavor has {flavor.memory_mb}"
+        disk = max(self.min_disk, self.disk_gb)
+        if 0 < flavor.root_gb < disk:
+            return f"the image needs a disk of {disk} GiB, the flavor has {flavor.root_gb}"
+        return ""
 
 
 class ServerProperties(Object, frozen=True, kw_only=True):
@@ -150,6 +164,27 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     excluded_cells: tuple[str, ...] = ()
     excluded_hosts: tuple[str, ...] = ()
     rechecks_claims: bool = False
+
+    @property
+    def disk_gb(self) -> int:
+        """Local disk that each instance takes, in GiB. Without a root disk in the flavor, the image's disk is the root disk."""
+        of_image = self.image.disk_gb if self.image is not None and not self.flavor.root_gb else 0
+        return self.flavor.disk_gb + of_image
+
+    @property
+    def takes(self) -> Amounts:
+        """The resources that each instance takes: its size and the ``resources:CLASS`` of its flavor's extra specs."""
+        flavor = self.flavor
+        return Amounts.of(flavor.vcpus, flavor.memory_mb, self.disk_gb, extra_specs.resources(flavor.extra_specs))
+
+    @property
+    def numa_nodes(self) -> int:
+        """The number of NUMA nodes that each instance is divided over; 0: it cannot be divided as it asks."""
+        takes, properties = self.takes, self.image.properties if self.image is not None else {}
+        return numa.asked(self.flavor.extra_specs, properties, takes.vcpus, takes.memory_mb)
+
+    def with_image(self, image: Image) -> RequestSpec:
+        return msgspec.structs.replace(self, image=image)
 
     @property
     def fault_domain(self) -> str | None:

@@ -61,6 +61,7 @@ class FieldChange(Object, frozen=True, kw_only=True):
         return bool(self.carries) and any(value != self.nothing for value in found)
 
 
+IMAGE_SIZES = ("disk_gb", "min_disk", "min_ram")
 RESCUED = (Power.RESCUED.value,)
 NEW_TASKS = tuple(
     kind.value for kind in (TaskKind.IMAGE, TaskKind.RESCUE, TaskKind.PASSWORD, TaskKind.CRASH_DUMP, TaskKind.INTERFACES)
@@ -80,6 +81,8 @@ CHANGES = (
     FieldChange(since=V1_1, message="RequestSpec", path=("image", "hash_value")),
     FieldChange(since=V1_1, message="RequestSpec", path=("move", "image_hash")),
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "image_hash")),
+    *(FieldChange(since=V1_1, message="BuildOrders", path=("spec", "image", name), nothing=0) for name in IMAGE_SIZES),
+    *(FieldChange(since=V1_1, message="RequestSpec", path=("image", name), nothing=0) for name in IMAGE_SIZES),
     FieldChange(since=NUMA_NODES, message="ComputeNode", path=("numa_nodes",)),
     FieldChange(since=NUMA_NODES, message="Choice", path=("selections", "limits", "numa_nodes")),
     FieldChange(since=NUMA_NODES, message="Selection", path=("limits", "numa_nodes")),

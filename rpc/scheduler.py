@@ -1,6 +1,6 @@
 """The scheduler's seam: the two calls there are, and the first of them for many, as the library that everyone else uses.
 
-``dry_run``, ``capacity`` and ``rebalance`` are questions of operators: they claim nothing.
+``dry_run``, ``capacity`` and ``rebalance`` are questions of operators, ``refusal_of_image`` one of the API: they claim nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from objects.dry_run import DryRun
 from objects.rebalance import Rebalance
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from rpc.arguments import ITEMS_LIMIT, Ids
+from rpc.arguments import ITEMS_LIMIT, Id, Ids
 from rpc.cell_conductor import CellConductorClient
 from rpc.server import TopicServer
 from rpc.transport import CALL_TIMEOUT_S, Bus
@@ -54,6 +54,10 @@ class SchedulerEndpoint(Protocol):
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         """See ``SchedulerClient.dry_run``."""
+        ...
+
+    def refusal_of_image(self, context: RequestContext, request_spec: RequestSpec, instance_uuid: Id) -> str:
+        """See ``SchedulerClient.refusal_of_image``."""
         ...
 
     def rebalance(
@@ -117,6 +121,14 @@ class SchedulerClient:
         """
         return self._client.call(context, "dry_run", DryRun, request_spec=request_spec)
 
+    def refusal_of_image(self, context: RequestContext, request_spec: RequestSpec, instance_uuid: str) -> str:
+        """Why the host of an instance does not run the image of this spec; empty if it does. Only filters that read images run.
+
+        Raises NoValidHost for an image that no host can run, Conflict if the scheduler does not know the host yet, Unsupported if
+        it is too old, and Timeout, Unreachable or RemoteFault.
+        """
+        return self._client.call(context, "refusal_of_image", str, request_spec=request_spec, instance_uuid=instance_uuid)
+
     def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
         """Which moves of at most so many per cent of the servers empty the most hosts, and what fits before and after them.
 
@@ -136,5 +148,5 @@ class SchedulerClient:
 
 def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
-    questions = ("capacity", "dry_run", "rebalance")
+    questions = ("capacity", "dry_run", "rebalance", "refusal_of_image")
     return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)

@@ -163,6 +163,22 @@ class SchedulerManager:
             return answer
         raise errors.Conflict("cells, host mappings or aggregates keep changing; ask again")
 
+    def refusal_of_image(self, context: RequestContext, request_spec: RequestSpec, instance_uuid: str) -> str:
+        """Why the host of an instance does not run the image of ``request_spec``; empty if it does. Its claim stays as it is.
+
+        Raises NoValidHost for an image that no host can run, and Conflict if this process does not know the host.
+        """
+        job = checked(context, request_spec, ())
+        self._topology(look=True)
+        claimed = self._ledger.database.read(claims.taken, [instance_uuid])
+        now = self._now()
+        for _, inventory, _ in claimed:
+            with self._table.lock:
+                reason = recheck.refusal_of_image(self._table, self._driver, now, job, inventory)
+            if reason is not None:
+                return reason
+        raise errors.Conflict(f"Nothing is known of the host of instance {instance_uuid} now; ask again in a moment")
+
     def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
         """How many more servers fit on the hosts as they are now. Writes nothing, and waits for nobody.
 

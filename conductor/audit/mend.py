@@ -150,7 +150,7 @@ def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
             instance_uuid=row.uuid,
             seen=record.seen,
             fence=row.fence,
-            takes=spec.flavor.takes,
+            takes=spec.takes,
             selection=Selection(host=row.host, node=row.node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
             fault_domain=spec.fault_domain,

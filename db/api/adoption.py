@@ -167,7 +167,7 @@ def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> No
             instance_uuid=row.uuid,
             seen=max(0, row.version - 1),
             fence=row.fence,
-            takes=spec.flavor.takes,
+            takes=spec.takes,
             selection=Selection(host=host, node=node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
             fault_domain=spec.fault_domain,

@@ -7,13 +7,14 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from db.api import group_slots, mappings
+from db.api.listing import image_of_rebuild
 from db.api.tables import allocations, instance_mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.base import Object
 from objects.inventory import Slot
-from objects.spec import RequestSpec
+from objects.spec import Image, RequestSpec
 
 _M = instance_mappings.c
 _ON = (
@@ -23,6 +24,8 @@ _ON = (
         sa.func.coalesce(_M.server_uuid, _M.instance_uuid).label("server_uuid"),
         _M.batch_id,
         _M.name,
+        _M.image_id,
+        _M.rebuilt_from,
     )
     .join(instance_mappings, _M.instance_uuid == allocations.c.instance_uuid)
     .where(allocations.c.inventory_id.in_(dialect.uuids("ids")), _M.deleted == sa.false())
@@ -32,13 +35,14 @@ _ON = (
 
 
 class ClaimedBody(Object, frozen=True, kw_only=True):
-    """A body of a server that has a claim on an inventory."""
+    """A body of a server that has a claim on an inventory. ``image``: of its last rebuild; None: that of its request."""
 
     uuid: str
     server_uuid: str
     name: str
     batch_id: str
     inventory_id: int
+    image: Image | None = None
 
 
 class DisplacedServers(Object, frozen=True, kw_only=True):
@@ -62,6 +66,7 @@ def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> Disp
                 name=row.name,
                 batch_id=row.batch_id,
                 inventory_id=row.inventory_id,
+                image=image_of_rebuild(row),
             )
             for row in tx.execute(_ON, page)
         ]

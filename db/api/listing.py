@@ -15,6 +15,7 @@ from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
 from objects.phase import ServerPhase
+from objects.spec import Image
 from objects.task import Power, StoredContent, TaskState
 
 Value = str | int | float | None
@@ -386,6 +387,14 @@ _POWERS = {power.value: power for power in Power}
 _TASK_STATES = {state.value: state for state in TaskState}
 
 
+def image_of_rebuild(row: Any) -> Image | None:
+    """The image of the last rebuild; None: there was none. Of one by an older release only its ID and hash are known."""
+    if row.image_id is None:
+        return None
+    found = stored.load_or_none(row.rebuilt_from, Image)
+    return found if found is not None and found.id == row.image_id else Image(id=row.image_id, hash_value=row.image_hash or "")
+
+
 def server_of(row: sa.Row[Any]) -> Server:
     """Convert a row of ``instance_mappings``, which may have ``BOOT_BATCH`` beside it."""
     return Server(
@@ -412,6 +421,7 @@ def server_of(row: sa.Row[Any]) -> Server:
         public_key=row.public_key,
         image_id=row.image_id,
         image_hash=row.image_hash,
+        rebuilt_from=image_of_rebuild(row),
         batch_id=row.batch_id,
         project_id=row.project_id,
         user_id=row.user_id,

@@ -29,7 +29,7 @@ from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import task_of, vm_state_of
 from objects.quota import ImageLimits, QuotaLimits, QuotaUsage, shares
-from objects.spec import Image, RequestSpec
+from objects.spec import RequestSpec
 from objects.task import Power, TaskState
 
 NUMBERS = 4
@@ -411,22 +411,36 @@ def _spec_of_twin(asked: NewOperation, source: Body, spec: RequestSpec | None) -
         return _unshelving(asked, source, spec, asked.batch_id)
     if server.host is None or server.cell_uuid is None:
         raise errors.Conflict(f"Instance {server.uuid} cannot be moved: it is on no host")
-    if asked.kind is OperationKind.RESIZE and asked.flavor is not None and asked.flavor.flavor_id == spec.flavor.flavor_id:
-        raise errors.Invalid("resize.flavorRef: the server has this flavor already")
     if asked.args.host is not None and asked.args.host.lower() == server.host.lower():
         raise errors.Invalid(f"host: instance {server.uuid} is on host {server.host} already")
     if asked.destination_cell not in (None, server.cell_uuid) and not asked.args.cross_cell:
         raise errors.Invalid(f"host: {asked.args.host} is in another cell, and moves between cells are not allowed for it")
     move = Move(kind=_KINDS[asked.kind], instance_uuid=source.uuid, source_host=server.host, source_cell_uuid=server.cell_uuid)
     destination = Destination(host=asked.args.host, allow_cross_cell_move=asked.args.cross_cell)
-    moving = current(spec, server).moving(move, asked.batch_id, asked.flavor, destination)
+    now = current(spec, server)
+    if asked.kind is OperationKind.RESIZE and asked.flavor is not None:
+        _refuse_unless_fits(now, asked.flavor)
+    moving = now.moving(move, asked.batch_id, asked.flavor, destination)
     # its user data and password were erased when the first body was built
     return msgspec.structs.replace(moving, request_id=asked.request_id, has_secrets=asked.sealed is not None)
 
 
+def _refuse_unless_fits(spec: RequestSpec, flavor: Flavor) -> None:
+    """Raises errors.Invalid for a flavor that a server of this spec cannot be resized to.
+
+    A flavor that was deleted and made again has the same ID, and may have other sizes: only an equal one is no change.
+    """
+    if flavor == spec.flavor:
+        raise errors.Invalid("resize.flavorRef: the server has this flavor already")
+    if spec.flavor.root_gb and not flavor.root_gb:
+        raise errors.Invalid("resize.flavorRef: the flavor has no root disk, and the server has one, which cannot shrink")
+    if spec.image is not None and (reason := spec.image.why_not_with(flavor)):
+        raise errors.Invalid(f"resize.flavorRef: {reason}")
+
+
 def current(spec: RequestSpec, server: Server) -> RequestSpec:
     """The spec with the image of the last rebuild, and with the hostname and the key that the server has now."""
-    image = spec.image if server.image_id is None else Image(id=server.image_id, hash_value=server.image_hash or "")
+    image = server.rebuilt_from or spec.image
     now = server.properties(spec.properties)
     properties = msgspec.structs.replace(spec.properties, hostname=now.hostname, key_name=now.key_name, public_key=now.public_key)
     return msgspec.structs.replace(spec, image=image, properties=properties)

@@ -20,7 +20,7 @@ from db.api.tables import operations as table
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete, by_index
-from objects import errors, notification, text
+from objects import errors, notification, stored, text
 from objects.base import Object
 from objects.operation import NOBODY, Initiator, Operation, OperationKind, OperationState, Outcome
 from objects.quota import QuotaUsage, shares
@@ -95,7 +95,7 @@ _SHOW_FAULT = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindpara
 _IMAGE = (
     sa.update(instance_mappings)
     .where(_C.instance_uuid == sa.bindparam("uuid"))
-    .values(image_id=sa.bindparam("to_image"), image_hash=sa.bindparam("to_hash"))
+    .values(image_id=sa.bindparam("to_image"), image_hash=sa.bindparam("to_hash"), rebuilt_from=sa.bindparam("from_image"))
 )
 _CHARGE = (
     sa.update(instance_mappings)
@@ -388,8 +388,7 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     _set(tx, unchanged, State.STARTING, now)
     operations.erase_secrets(tx, [each.operation.uuid for each in unchanged])
     rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
-    to = [{"uuid": each.source_uuid, "to_image": each.args.image_id, "to_hash": each.args.image_hash or None} for each in rebuilt]
-    _each(tx, _IMAGE, to)
+    _each(tx, _IMAGE, [_image_of(operation) for operation in rebuilt])
     for each in (*done, *back):
         if each.operation.args.mac is not None and _is_without_interface(each):
             addresses.detach(tx, each.operation.server_uuid, each.operation.args.mac, now)
@@ -399,6 +398,13 @@ def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
     operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
     return Stepped(operations=(*done, *shelved, *failed, *unchanged, *back))
+
+
+def _image_of(operation: Operation) -> dict[str, str | None]:
+    """The image of a server that was rebuilt."""
+    args = operation.args
+    image = None if args.rebuilt_from is None else stored.dump(args.rebuilt_from)
+    return {"uuid": operation.source_uuid, "to_image": args.image_id, "to_hash": args.image_hash or None, "from_image": image}
 
 
 def has_started(each: OpenOperation) -> bool:

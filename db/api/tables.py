@@ -325,6 +325,7 @@ instance_mappings = table(
     sa.Column("task_stored", Json),  # StoredContent: what the latest task has written into the image store
     sa.Column("image_id", Name),  # of its last rebuild; NULL: as in the request spec
     sa.Column("image_hash", sa.String(128)),  # of its content; NULL: not known
+    sa.Column("rebuilt_from", Json),  # that image, with its properties; another one: an older release has rebuilt the server since
     # what the tenant has changed since the boot; NULL: as in the request spec
     sa.Column("locked_by", Name),  # owner | admin
     sa.Column("locked_reason", Name),

@@ -205,7 +205,7 @@ def asking(request: Request, spec: RequestSpec) -> Request:
         members=request.members.copy(),
         in_cells={},
         draws=0,
-        **msgspec.structs.asdict(spec.flavor.takes),
+        **msgspec.structs.asdict(spec.takes),
         _memory={},
     )
     if spec.group is None:

@@ -121,7 +121,7 @@ class Job:
     seed: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.takes, self.seed = self.spec.flavor.takes, word_of(self.spec.batch_id)
+        self.takes, self.seed = self.spec.takes, word_of(self.spec.batch_id)
 
     @property
     def open(self) -> bool:

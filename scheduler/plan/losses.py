@@ -17,7 +17,7 @@ from objects import errors, stored
 from objects.capacity import Loss, LossKind, LossOutcome, StrandedServer
 from objects.context import RequestContext
 from objects.inventory import Slot
-from objects.spec import RequestSpec, ServerProperties
+from objects.spec import Image, RequestSpec, ServerProperties
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import engine
 from scheduler.plan.job import Job, PlanContext, checked
@@ -65,7 +65,7 @@ def kinds_of(context: RequestContext, displaced: DisplacedServers, lost: Loss, h
     alike: defaultdict[str, list[ClaimedBody]] = defaultdict(list)
     plain: dict[str, RequestSpec] = {}
     for body in displaced.bodies:
-        spec = _plain(displaced.specs[body.batch_id])
+        spec = _plain(displaced.specs[body.batch_id], body.image)
         key = stored.dump(spec)
         plain[key] = spec
         alike[key].append(body)
@@ -105,7 +105,7 @@ def place(
     return LossOutcome(hosts=lost.size, servers=servers, placed=servers - len(stranded), stranded=tuple(stranded))
 
 
-def _plain(spec: RequestSpec) -> RequestSpec:
+def _plain(spec: RequestSpec, rebuilt_from: Image | None) -> RequestSpec:
     """The request of one new server with the conditions that an evacuation keeps, and nothing that tells it from others."""
     return RequestSpec(
         batch_id="",
@@ -114,7 +114,7 @@ def _plain(spec: RequestSpec) -> RequestSpec:
         user_id="",
         name="",
         flavor=spec.flavor,
-        image=spec.image,
+        image=rebuilt_from or spec.image,
         availability_zone=spec.availability_zone,
         group=spec.group,
         scheduler_hints=spec.scheduler_hints,

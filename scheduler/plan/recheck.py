@@ -1,4 +1,4 @@
-"""Check whether hosts still take the servers that have held claims on them."""
+"""Check whether hosts still take servers that have claims on them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,33 @@ import numpy as np
 
 from objects.group import GroupPolicy
 from objects.inventory import Slot
+from scheduler.filters.base import Filter
 from scheduler.plan import engine
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.members import NOBODY, Members
 from scheduler.table.host_table import HostTable
+from scheduler.table.hosts import Hosts
+
+
+def refusal_of_image(table: HostTable, driver: Criteria, moment: PlanContext, job: Job, inventory: int) -> str | None:
+    """Why a host does not run the image of the job's spec; empty if it does. None: the host is not in the table.
+
+    Needs the table's lock. The instance is on the host and keeps its claim, so only the filters that read images run, and of those
+    none that counts amounts.
+    """
+    row = table.find_inventory(inventory)
+    if row is None:
+        return None
+    request = job.request(table, moment)
+    hosts = Hosts(table, request, np.array([row]), -1)
+    mask, counts = engine.narrow([one for one in driver.filters if _judges_image(one)], hosts, request)
+    return "" if mask[0] else counts[-1].reason
+
+
+def _judges_image(one: Filter) -> bool:
+    reads = one.reads if one.reads is not None else one.applies_when
+    return "image" in reads and "amounts" not in reads
 
 
 def refusing_hosts(

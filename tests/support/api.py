@@ -94,6 +94,8 @@ class Front:
 
     def __init__(self, place: Path | Ground, settings: ApiSettings | None = None, vault: Vault | None = None) -> None:
         self.settings = msgspec.structs.replace(settings or ApiSettings(), allowed_hosts=(TESTING_HOST,))
+        if self.settings.images_folder:
+            Path(self.settings.images_folder).mkdir(parents=True, exist_ok=True)
         self.ground = Ground("lite", place) if isinstance(place, Path) else place
         self.database = self.ground.open("api")
         for name, cell_uuid, transport in (("cell0", CELL0_UUID, "none:///"), ("cell1", CELL1_UUID, self.ground.bus("cell1"))):

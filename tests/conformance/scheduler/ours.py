@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from api import create
+from api.image_needs import ImageNeeds
+from images.store import FolderStore
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
@@ -29,6 +35,7 @@ from scheduler.table.hosts import Hosts
 from scheduler.weighers.base import Weigher
 from tests.conformance.scheduler.worlds import CELLS, DEFAULT_ZONE, STATS, Json
 from tests.support import fleet
+from tests.support.ground import Ground
 
 SETTINGS = {"placement_aggregate_required_for_tenants": "aggregate_required_for_tenants"}
 """Options that have another name here."""
@@ -44,6 +51,42 @@ class Weighed(NamedTuple):
     raw: list[float]
     multiplier: list[float]
     score: list[float]
+
+
+MEMORY = Path("/dev/shm")
+"""Where a temporary store is fast: it syncs every change."""
+
+
+class ImageDoor:
+    """The way of an image's properties from the body of a request to its spec: as API processes go it, with a real image store."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        place = Path(self._folder.name)
+        self._store = FolderStore(place / "images")
+        self._needs = ImageNeeds(self._store, Ground("lite", place).open("api"))
+        self._known: set[str] = set()
+        self._images: dict[str, Image] = {}
+
+    def asked_for(self, image: Json) -> Image:
+        """Alternately by ``imageRef`` and by a block device."""
+        key = json.dumps(image)
+        if key not in self._images:
+            self._images[key] = self._pass(image)
+        return self._images[key]
+
+    def _pass(self, image: Json) -> Image:
+        if image["id"] not in self._known:
+            self._store.add([bytes(512)], name="image", image_id=image["id"], disk_format="raw")
+            self._known.add(image["id"])
+        self._store.change(image["id"], image["properties"])
+        device = {"source_type": "image", "destination_type": "local", "uuid": image["id"], "boot_index": 0}
+        named = {"imageRef": image["id"]} if len(self._images) % 2 else {"block_device_mapping_v2": [device]}
+        body = create.parse({"server": {"name": "web", "flavorRef": "f"} | named})
+        return self._needs.known(create.image_id(body.server), "p", "server.imageRef")
+
+
+IMAGES = ImageDoor()
 
 
 class OurFleet:
@@ -163,7 +206,7 @@ def _spec(given: Json) -> RequestSpec:
     return fleet.spec(
         Flavor(flavor_id="f", **given["flavor"]),
         project_id=given["project_id"],
-        image=image and Image(id=image["id"], properties=image["properties"]),
+        image=image and IMAGES.asked_for(image),
         availability_zone=given["availability_zone"],
         group=group
         and ServerGroup(

@@ -113,7 +113,7 @@ def refusal(answer: falcon.testing.Result, status: int) -> str:
         ("reboot", {"type": "SOFT"}, OperationKind.REBOOT, "rebooting"),
         ("reboot", {"type": "HARD"}, OperationKind.REBOOT, "rebooting_hard"),
         ("resize", {"flavorRef": "9"}, OperationKind.RESIZE, "resize_prep"),
-        ("rebuild", {"imageRef": "11111111-1111-4111-8111-111111111111"}, OperationKind.REBUILD, "rebuilding"),
+        ("rebuild", {"imageRef": IMAGE}, OperationKind.REBUILD, "rebuilding"),
     ],
 )
 def test_a_member_operates_its_servers(front: Front, server: str, action: str, value: Any, kind: OperationKind, task: str) -> None:

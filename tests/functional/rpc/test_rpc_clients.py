@@ -114,6 +114,10 @@ class Recorder:
         self.calls.append(("capacity", context, *request_specs, lost))
         return CAPACITY
 
+    def refusal_of_image(self, context: RequestContext, request_spec: RequestSpec, instance_uuid: str) -> str:
+        self.calls.append(("refusal_of_image", context, request_spec, instance_uuid))
+        return "unable to run such an image"
+
     def rebalance(self, context: RequestContext, request_specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
         self.calls.append(("rebalance", context, *request_specs, at_most))
         return REBALANCE

@@ -68,7 +68,7 @@ def test_several_servers_are_numbered_from_one() -> None:
 )
 def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
     """Clients send imageRef, a block device, or both."""
-    assert create.image(body(**fields)).id == IMAGE
+    assert create.image_id(body(**fields)) == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
 def test_without_one_image_to_boot_there_is_no_server(fields: dict[str, Any], sentence: str) -> None:
     """The message names the field to mend."""
     with pytest.raises(errors.Invalid) as refused:
-        create.image(body(**fields))
+        create.image_id(body(**fields))
     assert str(refused.value).startswith(sentence)
 
 

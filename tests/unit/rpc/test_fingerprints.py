@@ -18,7 +18,7 @@ from rpc.codec import all_messages
 FINGERPRINTS = {
     "About": "1.1-77af70ec7dbd",
     "BuildOrder": "1.7-a29c151e7814",
-    "BuildOrders": "2.13-9f04a94de4dd",
+    "BuildOrders": "2.13-96477b0857d3",
     "Capacity": "1.0-d1751b277fd5",
     "Choice": "1.1-b51bc27db72a",
     "ComputeNode": "1.4-416026daa622",
@@ -36,7 +36,7 @@ FINGERPRINTS = {
     "Origin": "1.2-2203eeefc862",
     "Rebalance": "1.0-5f45f2703971",
     "Report": "1.7-bb26577fc3ec",
-    "RequestSpec": "2.10-e50570df623e",
+    "RequestSpec": "2.10-de500f48fca6",
     "Selection": "1.2-ad22e5686de7",
     "TaskOrder": "1.5-55b95bb58efc",
     "UnknownGuest": "1.2-ca391d3f22bf",
