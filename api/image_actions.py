@@ -8,12 +8,13 @@ import falcon
 
 from api import policies, schemas
 from api.call import Call
-from api.finding import Finder, FoundServer
+from api.finding import Finder
 from api.microversions import Since
 from api.operate import Operations
 from api.server_actions import ServerAction
 from api.validation import checked_metadata
 from api.versions import answer
+from db.api import operation_accept
 from images.store import FolderStore
 from objects import errors
 from objects.operation import OperationArgs, OperationKind
@@ -53,20 +54,23 @@ class ImageActions:
     def _asked(
         self, call: Call, server_id: str, value: dict[str, Any], typed: dict[str, str], backup_type: str = "", rotation: int = 0
     ) -> NewImage:
-        """The image of this value. Its properties say what it was made of; those of the caller count where both name one."""
+        """The image of this value. Its properties are those of the server's image, and say what it was made of.
+
+        Those of the caller count where both name one.
+        """
         metadata: dict[str, str] = value.get("metadata", {})
         if not call.has(Since.IMAGE_LIMITS_GONE):
             checked_metadata(metadata, self._operations.limits(call)["metadata_items"])
         found = self._finder.find(server_id, call)
-        base = _base_of(found)
+        base = operation_accept.current(found.spec, found.server).image if found.spec is not None else found.server.rebuilt_from
         known = {"instance_uuid": found.server.uuid, "user_id": call.context.user_id, "owner_id": found.server.project_id}
-        known |= typed | {"image_location": "snapshot", "image_state": "available"} | ({"base_image_ref": base} if base else {})
+        known |= typed | {"image_location": "snapshot", "image_state": "available"} | ({"base_image_ref": base.id} if base else {})
         return NewImage(
             name=value["name"],
             owner=found.server.project_id,
             min_disk=found.spec.flavor.root_gb if found.spec is not None else 0,
-            min_ram=self._min_ram(base),
-            properties=known | metadata,
+            min_ram=self._min_ram(base.id if base else None),
+            properties=(base.properties if base else {}) | known | metadata,
             backup_type=backup_type,
             rotation=rotation,
         )
@@ -79,13 +83,6 @@ class ImageActions:
             return self._store.about(image_id).min_ram
         except (errors.NotFound, errors.ServiceUnavailable):
             return 0
-
-
-def _base_of(found: FoundServer) -> str | None:
-    """The image that the server was built from, or rebuilt."""
-    if found.server.image_id is not None:
-        return found.server.image_id
-    return found.spec.image.id if found.spec is not None and found.spec.image is not None else None
 
 
 def _answer(call: Call, resp: falcon.Response, image_id: str, *, located: bool = True) -> None:

@@ -275,3 +275,13 @@ def test_only_the_first_disk_has_an_image(front: Front) -> None:
     second = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": -1}
     answer = ask(front, {"imageRef": IMAGE, "block_device_mapping_v2": [second]})
     assert (answer.status_code, "[0].boot_index" in answer.text) == (400, True), answer.text
+
+
+def test_an_image_of_a_server_keeps_its_properties(scheduled: Front) -> None:
+    """Also if the image that the server was built from is gone."""
+    server = built(scheduled, imageRef=FAST)
+    FolderStore(scheduled.settings.images_folder).delete(FAST)
+    assert act(scheduled, server, createImage={"name": "copy", "metadata": {"a": "b"}}).status_code == 202
+    [made] = scheduled.database.read(server_images.list_, "p1")
+    properties = made.asked.properties
+    assert (properties["trait:CUSTOM_FAST"], properties["base_image_ref"], properties["a"]) == ("required", FAST, "b")
