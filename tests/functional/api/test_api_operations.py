@@ -63,8 +63,8 @@ def server(front: Front) -> str:
     return booted(front)
 
 
-def booted(front: Front) -> str:
-    uuid = front.boot("web", TENANT)
+def booted(front: Front, **fields: Any) -> str:
+    uuid = front.boot("web", TENANT, **fields)
     front.hand_over()
     front.activate(uuid)
     front.follow_feed()
