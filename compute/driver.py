@@ -37,7 +37,8 @@ class Guest(Object, frozen=True, kw_only=True):
     that says why a guest is off, such as a crash; empty if the hypervisor does not know. ``macs``: of its network interfaces, where
     the driver keeps them here. ``numa_nodes``: the NUMA nodes of the host that it is tied to, as numbered in the driver's report.
     Each has an equal part of it. Empty: it is tied to none. ``image_hash``: see ``objects.spec.Image``.
-    ``project_id``, ``user_id``, ``ports``: from ``guests()``, those of its ``GuestSpec``; ``ports`` as they are now. With them a guest can be adopted whose records are lost.
+    ``project_id``, ``user_id``, ``ports``: from ``guests()``, those of its ``GuestSpec``; ``ports`` as they are now. With them a
+    guest can be adopted whose records are lost.
     """
 
     uuid: str
