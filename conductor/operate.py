@@ -22,28 +22,27 @@ from cells.registry import CellRegistry
 from cells.thaw import Thaw
 from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
+from conductor.operation_tasks import task_of
 from conductor.orders import send_tasks
 from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
-from db.api import addresses, incarnation, mappings, operation_steps, operations, shelving, thaw
+from db.api import addresses, incarnation, operation_steps, operations, shelving, thaw
 from db.api.claims import Ledger, Stamp
 from db.api.incarnation import Known
 from db.api.operation_steps import Stepped, has_closed
-from db.api.operations import Body, OpenOperation
+from db.api.operations import OpenOperation
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
 from db.sql.connection import ApiTransaction
-from db.sql.engine import ApiDatabase
 from images.drop import DropFolders
 from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
 from objects.lifecycle import Change
-from objects.operation import CALLED_FAILED, WANTED, Operation, OperationKind, OperationState, task_kind
-from objects.port import Port
+from objects.operation import CALLED_FAILED, OperationKind, OperationState
 from objects.process import AGENT_BINARY
-from objects.task import Power, SendTarget, Task, TaskArgs, TaskKind, TaskOrder, TaskState
+from objects.task import Task, TaskOrder, TaskState
 from service.periodic import Every
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
@@ -343,50 +342,6 @@ def _waits_for_twin(each: OpenOperation) -> bool:
     if each.twin is None or each.operation.state not in (OperationState.REVERTING, OperationState.SENDING):
         return False
     return not (each.twin.was_told(each.operation.number + 2) and each.twin.answer is TaskState.DONE)
-
-
-def task_of(each: OpenOperation, body: Body, ports: tuple[Port, ...]) -> Task:
-    """The task that the operation's state calls for. ``body``: the one that gets it. ``ports``: the server's, if they change."""
-    operation, twin = each.operation, each.twin
-    number, kind, power, args = operation.number, TaskKind.POWER, Power.HELD, TaskArgs()
-    if operation.state is OperationState.TASK:
-        kind, power = task_kind(operation.kind), WANTED.get(operation.kind, operation.power_before)
-        asked = operation.args
-        image_id = operation.uuid if kind in (TaskKind.SNAPSHOT, TaskKind.IMAGE) else asked.image_id
-        args = TaskArgs(hard=asked.hard, image_id=image_id, drive=asked.drive, image=asked.image, image_hash=asked.image_hash)
-        if operation.kind.connects:
-            args = TaskArgs(ports=_without(operation, ports, OperationKind.DETACH_INTERFACE))
-    elif operation.state is OperationState.SENDING and body is each.source and twin is not None:
-        kind, args = TaskKind.SEND, TaskArgs(target=SendTarget(instance_uuid=twin.uuid, host=twin.server.host or ""))
-    elif operation.state is OperationState.SENDING:
-        number, power = number + 2, operation.power_before
-    elif operation.state is OperationState.REVERTING:
-        number += 2
-    elif operation.state is OperationState.STARTING:
-        number, power = number + 3, operation.power_before
-        if operation.settles:
-            kind, args = TaskKind.INTERFACES, TaskArgs(ports=_without(operation, ports, OperationKind.ATTACH_INTERFACE))
-    return Task(number=number, kind=kind, power=power, args=args, request_id=operation.request_id)
-
-
-def interface_tasks(database: ApiDatabase, bodies: Sequence[str]) -> dict[str, Task]:
-    """The tasks of open operations about the interfaces of these bodies: a POWER in their place would say that they are done."""
-    servers = [server.uuid for server in database.read(mappings.of_bodies, bodies)]
-    opened = [each for each in database.read(operations.open_for, servers).values() if not each.unreadable and each.settles]
-    if not opened:
-        return {}
-    ports = database.read(addresses.ports_of, [each.server_uuid for each in opened])
-    found = database.read(operations.with_bodies, [each.uuid for each in opened])
-    return {
-        each.source.uuid: task_of(each, each.source, ports.get(each.operation.server_uuid, ()))
-        for each in found
-        if each.source is not None and each.operation.state in (OperationState.TASK, OperationState.STARTING)
-    }
-
-
-def _without(operation: Operation, ports: tuple[Port, ...], kind: OperationKind) -> tuple[Port, ...]:
-    """The interfaces that the guest is to have; those of the server without the operation's own, if it is of this kind."""
-    return tuple(port for port in ports if operation.kind is not kind or port.mac != operation.args.mac)
 
 
 def _order(row: Instance, task: Task) -> DueTask:

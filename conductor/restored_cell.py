@@ -13,7 +13,7 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.audit import permits
 from conductor.audit.places import Places
-from conductor.operate import interface_tasks, task_of
+from conductor.operation_tasks import interface_tasks, task_of
 from db.api import operations
 from db.api.claims import Ledger
 from db.audit import cell_rows, servers

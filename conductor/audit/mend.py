@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from conductor.operate import interface_tasks
+from conductor.operation_tasks import interface_tasks
 from db.api import claim_repair, mappings, operation_repair, repair
 from db.api import repair as repairs
 from db.audit import cell_rows

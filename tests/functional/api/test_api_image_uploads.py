@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from api.opts import ApiSettings
-from conductor.operate import task_of
+from conductor.operation_tasks import task_of
 from conductor.tidy import remove_images
 from db.api import images, mappings, operation_accept, operation_steps, operations, server_images
 from db.api.images import KnownImage

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.sql.migrations.shorthand import Uuid, column, create_table
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 
 
 def upgrade() -> None:
