@@ -398,7 +398,7 @@ def image_of_rebuild(row: Any) -> Image | None:
 def server_of(row: sa.Row[Any]) -> Server:
     """Convert a row of ``instance_mappings``, which may have ``BOOT_BATCH`` beside it."""
     return Server(
-        boot_batch_id=getattr(row, "boot_batch", None),
+        boot_batch_id=getattr(row, "boot_batch", None) if row.server_uuid else None,
         uuid=row.server_uuid or row.instance_uuid,
         own_uuid=row.instance_uuid if row.server_uuid else None,
         turn=row.turn,

@@ -77,7 +77,7 @@ def test_as_many_fit_as_are_said(front: Front) -> None:
 
 
 def test_what_is_left_out_counts_no_more(front: Front) -> None:
-    [without] = told(front, "flavor=big&without_host=H1&without_host=h3")["flavors"]
+    [without] = told(front, "flavor=big&without_host=h1&without_host=h3")["flavors"]
     assert (without["servers"], without["hosts"]) == (2, 1)
     assert ("IgnoreHosts", 1) in [(each["name"], each["after"]) for each in without["filters"]]
     [none] = told(front, "flavor=big&without_cell=cell1")["flavors"]
@@ -129,7 +129,7 @@ def test_servers_of_a_lost_host_are_placed_elsewhere_if_they_fit(front: Front) -
     """And what is asked for is counted after them."""
     boot(front, "large", "h3", count=2)
     boot(front, "tiny", "h3", "1", count=2)
-    found = told(front, "flavor=1&lost_host=H3")
+    found = told(front, "flavor=1&lost_host=h3")
     assert found["loss"] == {"hosts": 1, "servers": 4, "placed": 4, "stranded": []}
     assert found["flavors"][0]["servers"] == 6
     boot(front, "other", "h2", count=1)

@@ -17,6 +17,7 @@ from conductor.bury import Undertaker
 from db.api import aggregates, flavors, quotas
 from db.api.tables import finalized as finalized_rows
 from db.sql.connection import ApiTransaction
+from objects import errors
 from objects.flavor import Flavor
 from objects.quota import OwnLimits
 from rpc.scheduler import SchedulerClient
@@ -212,16 +213,17 @@ class TestHostsThatChanged:
         told = front.get(f"/v2.1/servers/{held['servers'][0]['id']}/explanation").json["explanation"]
         assert told["decisions"][-1]["basis"]["excluded_hosts"] == [gone]
 
-    def test_a_host_that_left_its_zone_is_replaced(self, front: Front) -> None:
+    def test_a_held_host_stays_in_its_zone(self, front: Front) -> None:
         for host in ("h2", "h3"):
             front.database.write(_put_east, host)
         assert wait_until(lambda: "east" in front.get("/v2.1/os-availability-zone").text, PATIENCE)
         assert wait_until(lambda: ask(front, availability_zone="east", name="x").status_code == 202, PATIENCE)
         held = hold(front, availability_zone="east")
-        [gone] = hosts_of(held)
-        east = front.database.read(aggregates.find, f"east-{gone}")
-        front.database.write(aggregates.remove_host, east.id, gone)
-        assert self.booted(front, held) == [{"h2": "h3", "h3": "h2"}[gone]]
+        [host] = hosts_of(held)
+        east = front.database.read(aggregates.find, f"east-{host}")
+        with pytest.raises(errors.Conflict, match="stays in zone 'east'"):
+            front.database.write(aggregates.remove_host, east.id, host)
+        assert self.booted(front, held) == [host]
 
     def test_without_another_host_it_ends_with_the_reason(self, front: Front) -> None:
         held = hold(front, availability_zone="nova:h3")
