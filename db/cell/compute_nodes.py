@@ -25,6 +25,11 @@ Nodes = dict[tuple[str, str], ComputeNode]
 LOG = logging.getLogger(__name__)
 
 _STORE = Upsert(compute_nodes, key=("host", "node"), replaced=("stats", "updated_at"))
+_OTHER_HOST = (
+    sa.select(compute_nodes.c.host)
+    .where(compute_nodes.c.node == sa.bindparam("node"), compute_nodes.c.host != sa.bindparam("host"))
+    .limit(1)
+)
 _NODES_OF = (
     sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats)
     .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
@@ -36,9 +41,12 @@ _NODES_OF = (
 def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
     """Store an agent's report and append a change to the feed. Return whether it changed; None: newer stats are stored already.
 
-    Raises Invalid if the host would then offer more than ``limits``.
+    Raises Invalid if the host would then offer more than ``limits``, or if the node is another host's: of those that name it the
+    first has it, until it is removed.
     """
     known = _stored(tx, [node.host])
+    if (node.host, node.node) not in known:
+        _refuse_if_taken(tx, node)
     if limits is not None:
         compare_locks(tx, "host", [node.host])  # a report leaves the other nodes of its host as they are
         limits.check(node, [other for key, other in known.items() if key != (node.host, node.node)])
@@ -60,6 +68,15 @@ def retell(tx: CellTransaction, host: str, now: float) -> None:
     """Append the nodes of a host to the feed, as if they had changed."""
     known = of_hosts(tx, [host])
     feed.append(tx, [feed.NewEvent(kind=EventKind.HOST, key=host, version=0, payload=stored.dump(node)) for node in known], now)
+
+
+def _refuse_if_taken(tx: CellTransaction, node: ComputeNode) -> None:
+    owner = tx.execute(_OTHER_HOST, {"host": node.host, "node": node.node}).scalar()
+    if owner is not None:
+        raise errors.Invalid(
+            f"stats of {node.host}, {node.node}: node {node.node} was reported by host {owner} first. Give the node of {node.host} "
+            f"another name, or remove host {owner} with 'superconductor host delete {owner}' if this machine took its place"
+        )
 
 
 def _is_newest(node: ComputeNode, known: Nodes) -> bool:

@@ -172,6 +172,7 @@ compute_nodes = table(
     sa.Column("node", Name, primary_key=True),
     sa.Column("stats", Json, nullable=False),  # ComputeNode
     sa.Column("updated_at", Time, nullable=False),
+    sa.Index("ix_compute_nodes_node", "node"),
 )
 
 incarnation_seen = table(

@@ -54,6 +54,17 @@ def told(site: Site) -> list[ComputeNode]:
     return [stored.load(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST]
 
 
+class TestNames:
+    def test_a_node_belongs_to_the_host_that_reported_it_first(self, site: Site) -> None:
+        own = fleet.node("h1")
+        site.conductor.update_resource_stats(CONTEXT, own)
+        with pytest.raises(errors.Invalid, match="node h1 was reported by host h1 first"):
+            site.conductor.update_resource_stats(CONTEXT, msgspec.structs.replace(own, host="h2"))
+        assert told(site) == [own]
+        site.conductor.update_resource_stats(CONTEXT, msgspec.structs.replace(own, vcpus_used=1, reported_at=own.reported_at + 1))
+        assert known(site).vcpus_used == 1
+
+
 class TestOrder:
     def test_an_older_report_is_refused_and_leaves_no_trace(self, site: Site) -> None:
         first, second = reports(2)
