@@ -479,7 +479,7 @@ def main(part: str) -> int:
         count += 1
         try:
             found = region.run(case)
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - a case that fails is told, and the others run
             found = [traceback.format_exc()]
         if found:
             wrong += 1

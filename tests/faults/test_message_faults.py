@@ -284,6 +284,7 @@ QUESTIONS = (
     "compute.diagnostics",
     "scheduler.capacity",
     "scheduler.dry_run",
+    "scheduler.refusal_of_image",
     "scheduler.rebalance",
 )
 """They change no row, and who asks is told if there is no answer: ``test_api_console.py``, ``test_api_dry_run.py`` and so on."""

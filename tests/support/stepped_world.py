@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from compute.disks import write_to_disk
 from compute.driver import Guest
 from compute.journal import read_guests
@@ -36,10 +38,12 @@ from conductor.restored import RestoreWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.tidy import reap, remove_images
-from db.api import builds, leases, operation_accept, operation_steps, operations, server_groups
+from db.api import builds, incarnation, leases, operation_accept, operation_steps, operations, server_groups
 from db.api.operation_accept import NewOperation
+from db.api.tables import incarnation as incarnation_rows
 from db.cell import services, tasks
 from db.cell.tasks import TaskFor
+from db.sql.engine import ApiDatabase
 from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
@@ -100,6 +104,14 @@ class Process:
         self.world.kill(self.owner)
 
 
+def _raise_mark(api: ApiDatabase, watch: RestoreWatch) -> None:
+    """Look as if the time between two marks had passed: cells' conductors start nothing before they have seen one rise."""
+    if watch.known is not None:
+        earlier = incarnation_rows.c.changed_at - incarnation.MARK_INTERVAL_S
+        api.write(lambda tx: tx.execute(sa.update(incarnation_rows).values(changed_at=earlier)))
+    watch.look()
+
+
 class SuperProcess(Process):
     """A super conductor, as ``conductor.main.SuperConductorService`` puts it together."""
 
@@ -140,7 +152,7 @@ class SuperProcess(Process):
             "images": partial(remove_images, api, world.images),
         }
         if restored is not None:
-            self.work = {"restored": restored.look, **self.work}
+            self.work = {"restored": partial(_raise_mark, api, restored), **self.work}
         endpoint = SuperConductor(self._builder, deleter, operate=self._operator.advance)
         world.network.serve(
             "api", super_conductor.TOPIC, None, owner, endpoint, super_conductor.SuperConductorEndpoint, pauses=True

@@ -17,6 +17,8 @@ from db.api import flavors, host_mappings, mappings, operation_steps, operations
 from db.api.claims import Ledger
 from db.api.tables import operations as table
 from db.cell import services
+from db.cell.tables import instances
+from db.sql.connection import CellTransaction
 from objects.cell import HostMapping
 from objects.operation import Operation, OperationState
 from objects.process import AGENT_BINARY
@@ -169,6 +171,12 @@ def test_an_evacuation_that_must_wait_names_the_reason(front: Front, server: str
     assert the_operation(front, server).uuid == opened.uuid
 
 
+def _copy_row(tx: CellTransaction, server: str, twin: str) -> None:
+    """The cell's row of a twin is as that of its source, on host h2."""
+    row = tx.execute(sa.select(instances).where(instances.c.uuid == server)).one()._asdict()
+    tx.execute(sa.insert(instances).values(row | {"uuid": twin, "server_uuid": server, "turn": 1, "host": "h2"}))
+
+
 def verifying(front: Front, server: str) -> Operation:
     """Its resize has brought it to h2."""
     assert act(front, server, "resize", {"flavorRef": "9"}).status_code == 202
@@ -178,6 +186,7 @@ def verifying(front: Front, server: str) -> Operation:
     assert home is not None
     in_state(front, opened, OperationState.BUILDING)
     write(front, twin, state="active", host="h2", cell_uuid=home.cell_uuid)
+    front.cell.database.write(_copy_row, server, twin)
     write(front, server, power=Power.HELD, task_number=opened.number, task_state=TaskState.DONE)
     Ledger(front.database, "test").write(operation_steps.switch, [opened.uuid], time.time())
     assert the_operation(front, server).state is OperationState.VERIFY

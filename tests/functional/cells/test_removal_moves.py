@@ -19,7 +19,7 @@ from tests.support.moved import Moved
 from tests.support.world import world
 
 HOME, OTHER = "cell1", "cell2"
-LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024)
+LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=10)
 
 
 @pytest.fixture(params=GROUNDS)

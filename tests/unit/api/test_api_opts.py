@@ -17,6 +17,8 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
     assert {option.dest for option in opts.OPTIONS} | {
         "quota",
         "key_pairs",
+        "images",
+        "image_gigabytes",
         "server_groups",
         "server_group_members",
         "ports",
