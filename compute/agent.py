@@ -426,7 +426,7 @@ class Agent:
                 if self._tasks.granted(build, report.task, verdict.secrets):
                     self._workers.post(self._work, build)
             case "begin" if verdict.later:
-                if self._tasks.postponed(build, report.task, time.monotonic() + FIRST_RETRY_S):
+                if self._tasks.postponed(build, report.task, self._retry_at(1)):
                     text = "Instance %s: its task waits, as may others of host %s: %s"
                     self._complaints("later", logging.WARNING, text, build.uuid, self._settings.host, verdict.reason)
             case "begin":
