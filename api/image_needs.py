@@ -141,7 +141,7 @@ def _refuse_if_too_large(image: Image, flavor: Flavor, field: str) -> None:
 
 
 def _refuse_zero_disk(call: Call, image: Image, flavor: Flavor, field: str) -> None:
-    """Raises errors.Forbidden. An image that only Glance knows passes: its disk is not known here, and nothing is claimed for it."""
+    """Raises errors.Forbidden. An image that only Glance knows passes: its disk is not known here, so nothing is claimed for it."""
     if image.disk_gb and not flavor.root_gb and not call.may(policies.ZERO_DISK):
         raise errors.Forbidden(f"{field}: policy does not let you build from an image with a flavor whose root disk is 0 GiB")
 

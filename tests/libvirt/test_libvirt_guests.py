@@ -63,13 +63,15 @@ def driver(settings: LibvirtSettings, store: FolderStore) -> Iterator[LibvirtDri
 def test_a_guest_runs_and_leaves_nothing(driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings) -> None:
     secrets = BootSecrets(user_data=base64.b64encode(b"the-secret").decode(), admin_pass="a-password")
     one = guest(metadata={"key": "tenant's"})
-    driver.spawn(one, spec(config_drive=True), secrets, threading.Event())
+    asked = spec(config_drive=True)
+    driver.spawn(one, asked, secrets, threading.Event())
     folder = Path(settings.instances_path) / one.uuid
     drive = Path(settings.config_drive_path) / f"{one.uuid}.iso"
 
     assert says(driver, one.uuid, "spark: boot 0001")
     [listed] = driver.guests()
-    assert listed == msgspec.structs.replace(one, metadata={})
+    owner = {"project_id": asked.project_id, "user_id": asked.user_id, "ports": asked.ports}
+    assert listed == msgspec.structs.replace(one, metadata={}, **owner)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o711
     private = [file for file in (*folder.iterdir(), drive) if not BASE_NAME.fullmatch(file.name)]
     assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
