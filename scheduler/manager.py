@@ -168,7 +168,7 @@ class SchedulerManager:
 
         Raises NoValidHost for an image that no host can run, and Conflict if this process does not know the host.
         """
-        job = checked(context, request_spec, ())
+        job = checked(context, msgspec.structs.replace(request_spec, move=None), ())  # one that made this body is over
         self._topology(look=True)
         claimed = self._ledger.database.read(claims.taken, [instance_uuid])
         now = self._now()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import falcon.testing
 import msgspec
@@ -16,16 +17,18 @@ import sqlalchemy as sa
 from api.opts import ApiSettings
 from db.api import flavors, mappings, operation_steps, operations, server_images
 from db.api.server_images import UploadedImage
-from db.api.tables import instance_mappings
+from db.api.tables import instance_mappings, request_specs
 from images.store import FolderStore
+from objects import stored
 from objects.flavor import Flavor
+from objects.move import Move, MoveKind
 from objects.operation import OperationKind
 from objects.quota import ImageLimits
 from objects.spec import Image, RequestSpec
 from objects.task import StoredContent, TaskState
 from service.periodic import wait_until
 from tests.support import fleet
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.deciding import add_hosts, decide, scheduler_of
 from tests.support.disk_images import qcow2
 
@@ -137,6 +140,17 @@ def test_a_rebuild_asks_the_filters_for_its_host(scheduled: Front) -> None:
     refused = act(scheduled, server, rebuild={"imageRef": SLOW})
     assert (refused.status_code, "No valid host was found" in refused.text) == (400, True), refused.text
     assert act(scheduled, server, rebuild={"imageRef": NUMA}).status_code == 400
+    rebuild(scheduled, server, FAST)
+
+
+def test_a_moved_server_is_rebuilt(scheduled: Front) -> None:
+    """Its body was made by a request for a move."""
+    server = built(scheduled)
+    spec = spec_of(scheduled, server)
+    move = Move(kind=MoveKind.MIGRATE, instance_uuid=str(uuid4()), source_host="h9", source_cell_uuid=CELL1_UUID)
+    moved = stored.dump(msgspec.structs.replace(spec, move=move))
+    statement = sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=moved)
+    scheduled.database.write(lambda tx: tx.execute(statement))
     rebuild(scheduled, server, FAST)
 
 
