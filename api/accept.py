@@ -18,8 +18,8 @@ from api.catalog import Catalog
 from api.create import CreateBody, ServerBody
 from api.idempotency import ClientKey
 from api.image_needs import ImageNeeds
-from api.keypairs import public_key
 from api.opts import ApiSettings
+from api.public_keys import named_public_key
 from api.quota_limits import LimitsInForce
 from db import secrets
 from db.api import builds, epochs, finalized, holds, host_mappings
@@ -239,7 +239,7 @@ class Acceptor:
         return {uuid: port for uuid, port in found.items() if port.project_id == project_id}
 
     def _key(self, call: Call, name: str | None) -> str | None:
-        return public_key(self._database, call, name, "server") if name is not None else None
+        return named_public_key(self._database, call, name, "server") if name is not None else None
 
     def flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
         """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""

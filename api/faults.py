@@ -10,12 +10,16 @@ import falcon
 import msgspec
 
 from api.pace import TooFast
-from api.scheduler import SchedulerSilent
 from objects import errors
 from objects.mask import HIDDEN
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
+
+
+class SchedulerSilent(errors.Transient):
+    """No scheduler answers, or none that can answer this."""
+
 
 NAMES = {
     400: "badRequest",

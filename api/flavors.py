@@ -14,10 +14,9 @@ from api import policies, schemas
 from api.call import Call
 from api.catalog import Catalog
 from api.microversions import Since
-from api.numbers import whole_number
+from api.numbers import refuse_unknown_names, whole_number
 from api.opts import ApiSettings
 from api.paging import Page, next_link, page_of
-from api.query import refuse_unknown_names
 from api.validation import Validator, VersionedValidator, read_body, validated_by
 from api.versions import answer
 from db.api import flavors

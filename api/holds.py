@@ -13,9 +13,8 @@ from api.accept import Acceptor
 from api.call import Call
 from api.doorbell import Doorbell
 from api.explanation import batch_of
-from api.numbers import whole_number
+from api.numbers import refuse_unknown_names, whole_number
 from api.opts import ApiSettings
-from api.query import refuse_unknown_names
 from api.server_view import iso
 from api.servers import BootServers
 from api.validation import validated_by

@@ -14,10 +14,9 @@ from api import schemas
 from api.call import Call
 from api.hosts import HostWatch
 from api.microversions import Since
-from api.numbers import whole_number
+from api.numbers import refuse_unknown_names, whole_number
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
-from api.query import refuse_unknown_names
 from api.server_view import instance_name
 from api.services import service_id
 from api.silence import Silences

@@ -11,9 +11,9 @@ from api import call as calls
 from api import public_keys, schemas
 from api.call import Call
 from api.microversions import Since
+from api.numbers import refuse_unknown_names
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
-from api.query import refuse_unknown_names
 from api.quota_limits import LimitsInForce
 from api.server_view import micro
 from api.validation import VersionedValidator, read_body, validated_by
@@ -90,17 +90,6 @@ class KeyPairs:
         refuse_unknown_names(req, call, ("user_id",))
         self._database.write(keypairs.delete, _user_asked(req, call), name)
         resp.status = 204 if call.has(Since.KEYPAIR_TYPES) else 202
-
-
-def public_key(database: ApiDatabase, call: Call, name: str, of: str) -> str:
-    """The text of the caller's key of this name. A later change of the key pair does not change the server.
-
-    ``of``: what of the body names it. Raises errors.Invalid for an unknown one.
-    """
-    found = database.read(keypairs.public_key, call.context.user_id, name)
-    if found is None:
-        raise errors.Invalid(f"{of}.key_name: Invalid key_name provided.")
-    return found
 
 
 def _entry(pair: KeyPair, call: Call) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from api import call as calls
 from api import policies
 from api.call import Call
 from api.microversions import Since
-from api.query import refuse_unknown_names
+from api.numbers import refuse_unknown_names
 from api.quota_limits import LimitsInForce, of_servers
 from api.versions import answer
 from db.api import quotas

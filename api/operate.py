@@ -17,8 +17,8 @@ from api.doorbell import Doorbell
 from api.finding import missing
 from api.hosts import HostWatch
 from api.interruption import Interruption, is_left_to_accept
-from api.keypairs import public_key
 from api.opts import ApiSettings
+from api.public_keys import named_public_key
 from api.quota_limits import LimitsInForce
 from api.validation import is_uuid
 from cells import last_body
@@ -360,7 +360,7 @@ class Operations:
 
     def public_key(self, call: Call, name: str) -> str:
         """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""
-        return public_key(self._database, call, name, "rebuild")
+        return named_public_key(self._database, call, name, "rebuild")
 
     def flavor(self, call: Call, reference: str) -> Flavor:
         """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""

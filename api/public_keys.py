@@ -13,6 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from api.call import Call
+from db.api import keypairs
+from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.keypair import KeyType
 
@@ -97,3 +100,14 @@ def _certificate(public_key: str) -> bytes:
 
 def _invalid(reason: str) -> errors.Invalid:
     return errors.Invalid(f"keypair.public_key: Keypair data is invalid: {reason}")
+
+
+def named_public_key(database: ApiDatabase, call: Call, name: str, of: str) -> str:
+    """The text of the caller's key of this name. A later change of the key pair does not change the server.
+
+    ``of``: what of the body names it. Raises errors.Invalid for an unknown one.
+    """
+    found = database.read(keypairs.public_key, call.context.user_id, name)
+    if found is None:
+        raise errors.Invalid(f"{of}.key_name: Invalid key_name provided.")
+    return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import falcon
 
 from api import filters, policies, server_view
@@ -41,13 +39,6 @@ def server_query(req: falcon.Request, call: Call, page: Page) -> ServerQuery | N
         position = unpack(page.position, [(key, kind_of(key)) for key, _ in sort])
     fields = found | life | {"project_id": project, "phases": tuple(sorted(wanted))}
     return ServerQuery(**fields, sort=sort, limit=page.limit + 1, marker=page.marker, position=position)
-
-
-def refuse_unknown_names(req: falcon.Request, call: Call, known: Collection[str]) -> None:
-    """Raises errors.Invalid for a parameter that is not ``known``, in versions that refuse those."""
-    for name in req.params:
-        if name not in known and call.has(Since.QUERY_CHECKED):
-            raise errors.Invalid(f"{name[:40]}: is not a parameter that can be given here")
 
 
 def _check_names(req: falcon.Request, call: Call) -> None:

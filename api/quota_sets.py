@@ -10,8 +10,8 @@ from api import quota_limits as limits_in_force
 from api import schemas
 from api.call import Call
 from api.microversions import Since
+from api.numbers import refuse_unknown_names
 from api.opts import ApiSettings
-from api.query import refuse_unknown_names
 from api.quota_limits import LimitsInForce, names_in
 from api.validation import VersionedValidator, read_body, validated_by
 from api.versions import answer

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from api.call import Call
+from api.faults import SchedulerSilent
 from api.opts import ApiSettings
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from objects import errors
@@ -18,10 +19,6 @@ from objects.spec import RequestSpec
 from rpc.errors import RemoteFault, Timeout, Unreachable
 
 T = TypeVar("T")
-
-
-class SchedulerSilent(errors.Transient):
-    """No scheduler answers, or none that can answer this."""
 
 
 class SchedulerSource(Protocol):

@@ -19,8 +19,8 @@ from api import schemas
 from api.call import Call
 from api.hosts import HostWatch
 from api.microversions import Since
+from api.numbers import refuse_unknown_names
 from api.opts import ApiSettings
-from api.query import refuse_unknown_names
 from api.server_view import UNKNOWN_STATUS, micro
 from api.silence import Silences
 from api.validation import VersionedValidator, is_uuid, read_body, validated_by

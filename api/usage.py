@@ -11,9 +11,9 @@ import falcon
 from api import call as calls
 from api.call import Call
 from api.microversions import Since
+from api.numbers import refuse_unknown_names
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
-from api.query import refuse_unknown_names
 from api.schemas import BOOLEANS
 from api.server_view import micro
 from api.silence import Silences, Silent

@@ -9,21 +9,18 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from functools import partial
 from importlib import metadata
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from cliff.app import App
 from cliff.command import Command
 from cliff.commandmanager import CommandManager
 from cliff.help import HelpCommand, HelpExit
 
-from cli.parser import ArgumentParser
+from cli.application import NAME, Application, one_line, set_usage_errors
+from cli.parser import EXIT_USAGE, ArgumentParser
 from cli.streams import escaping
 from objects import errors
 from objects.mask import mask_url
-
-NAME = "superconductor"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     # name, class, what `superconductor --help` says about it. A class is imported only when its command is run.
@@ -165,14 +162,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("completion names", "cli.completion:CompletionNames", "print the names that a completion offers"),
 )
 
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
-
-
-def usage_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """End with status 2 after one line, where argparse prints the whole usage."""
-    parser.exit(EXIT_USAGE, f"{parser.prog}: {message}; see '{parser.prog} --help'\n")
 
 
 @runtime_checkable
@@ -182,10 +173,8 @@ class Answering(Protocol):
     def status_of(self, error: errors.SuperconductorError) -> int: ...
 
 
-class Superconductor(App):
+class Superconductor(Application):
     """Finds the command, runs it, and turns what it raises into one line on standard error and an exit status."""
-
-    NAME = NAME
 
     def __init__(self) -> None:
         manager = CommandManager()
@@ -200,7 +189,7 @@ class Superconductor(App):
     ) -> argparse.ArgumentParser:
         """The options that every command has. They may stand before the command or after it."""
         parser = ArgumentParser(prog=NAME, description=description, add_help=False, allow_abbrev=False)
-        parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
+        set_usage_errors(parser)
         parser.add_argument(
             "-h", "--help", dest="deferred_help", action="store_true", help="show this text, or a command's, and exit"
         )
@@ -239,10 +228,6 @@ class Superconductor(App):
             self.print_overview()
             raise HelpExit(0 if self.options.deferred_help else EXIT_USAGE)
 
-    def command_names(self) -> list[str]:
-        """Of all commands, in the order of the overview."""
-        return [name for name, _, _ in COMMANDS]
-
     def print_overview(self) -> None:
         """The global options and the table of commands. cliff's own imports every command for this."""
         width = max(len(name) for name, _, _ in COMMANDS)
@@ -272,10 +257,6 @@ class Superconductor(App):
         self.say(text)
         return status
 
-    def say(self, text: str) -> None:
-        """One line on standard error."""
-        print(f"{NAME}: {_one_line(text)}", file=self.stderr)
-
     def _unknown(self, argv: Sequence[str]) -> int:
         words = " ".join(word for word in argv if not word.startswith("-"))
         names = [name for name, _, _ in COMMANDS]
@@ -301,11 +282,7 @@ class Help(HelpCommand):
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return _one_line(super().format(record)) if record.exc_info is None else mask_url(super().format(record))
-
-
-def _one_line(text: str) -> str:
-    return mask_url(" ".join(text.split()))
+        return one_line(super().format(record)) if record.exc_info is None else mask_url(super().format(record))
 
 
 class _Version(argparse.Action):

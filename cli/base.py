@@ -6,7 +6,6 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from cli.app import Superconductor, usage_error
+from cli.application import Application, set_usage_errors
 from cli.deployment import Deployment
 from cli.formats import formats
 from cli.parser import HelpFormatter, optional_actions
@@ -50,9 +49,9 @@ class Admin(Command):
 
     statuses: Mapping[type[errors.SuperconductorError], int] = {}
 
-    app: Superconductor
+    app: Application
 
-    def __init__(self, app: Superconductor, app_args: argparse.Namespace | None, cmd_name: str | None = None) -> None:
+    def __init__(self, app: Application, app_args: argparse.Namespace | None, cmd_name: str | None = None) -> None:
         super().__init__(app, app_args, None)  # a name would make cliff search all installed packages for hooks
         self.deployment = Deployment(app.options)
         self.status = 0
@@ -74,7 +73,7 @@ class Admin(Command):
         for option in optional_actions(parser):
             if option.dest == "sort_columns":  # cliff's text says that it ignores those that there are not
                 option.help = "column to sort by, whatever the case; may be repeated, the first is the most important"
-        parser.error = partial(usage_error, parser)  # type: ignore[method-assign]  # argparse would print the whole usage first
+        set_usage_errors(parser)
         self.add_arguments(parser)
         return parser
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from cli.all_in_one import DriverHost, StateFolder
-from cli.standalone import DRIVER
 from compute import drivers
 from compute.driver import ComputeDriver
 from compute.libvirt.kvm import why_no_kvm
@@ -19,6 +18,8 @@ from compute.opts import ComputeSettings
 from images import opts as images_opts
 from service import config, private_files
 
+DRIVER = "libvirt"
+"""The driver of these hosts, and the group of its options."""
 MEMORY_FILE_SYSTEM = Path("/dev/shm")  # noqa: S108 - only a folder of ours in it is used
 
 

@@ -9,7 +9,11 @@ from cliff._argparse import (  # parsers of its commands are made of these, and 
     SmartHelpFormatter,
 )
 
-__all__ = ["ArgumentParser", "HelpFormatter", "optional_actions", "positional_actions"]
+__all__ = ["EXIT_USAGE", "ArgumentParser", "HelpFormatter", "optional_actions", "positional_actions"]
+
+
+EXIT_USAGE = 2
+"""The exit status of a command line that is not understood."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, SmartHelpFormatter):

@@ -23,13 +23,12 @@ from api.opts import ApiSettings
 from api.policy import PolicyRules
 from cli import running
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
-from cli.app import Superconductor
+from cli.application import Application
 from cli.bootstrap import Commands, bootstrap, starter_image, starters
 from cli.demo.machines import Machines
 from cli.deployment import Deployment
 from cli.discovering import discover_until
-from cli.libvirt_hosts import LibvirtHosts
-from cli.standalone import DRIVER
+from cli.libvirt_hosts import DRIVER, LibvirtHosts
 from cli.starter import FLAVORS
 from compute import drivers
 from compute.libvirt import binding
@@ -49,7 +48,7 @@ TASK_DELAY_S = 2.0
 """How long reboots, rebuilds, images and new passwords of simulated guests take. Clients look for their statuses once a second."""
 
 
-def run(app: Superconductor, deployment: Deployment, parsed_args: argparse.Namespace) -> None:
+def run(app: Application, deployment: Deployment, parsed_args: argparse.Namespace) -> None:
     """Serve as ``standalone`` was told, until a signal stops it. Raises Invalid, Misconfigured and Conflict."""
     real = parsed_args.driver == DRIVER
     pace = DeploymentTimes()
@@ -81,7 +80,7 @@ def run(app: Superconductor, deployment: Deployment, parsed_args: argparse.Names
 
 
 def _serve(
-    app: Superconductor,
+    app: Application,
     folder: StateFolder,
     region: AllInOne,
     hosts: set[str],

@@ -9,7 +9,8 @@ from cli.base import Admin, at_least, key_value
 from objects import errors, extra_specs
 from objects.numa import HOST_NODES_LIMIT
 
-SIMULATED, DRIVER = "simulated", "libvirt"
+SIMULATED = "simulated"
+LIBVIRT = "libvirt"
 """What hosts can be, as --driver has it."""
 
 
@@ -32,7 +33,7 @@ class Standalone(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", metavar="ADDRESS", help="address of the API (default: [api] host, 127.0.0.1)")
         parser.add_argument("--port", type=port, help="port of the API, 0 for a free one (default: [api] port, 8774)")
-        parser.add_argument("--driver", choices=(SIMULATED, DRIVER), default=SIMULATED, help="what hosts are (default: simulated)")
+        parser.add_argument("--driver", choices=(SIMULATED, LIBVIRT), default=SIMULATED, help="what hosts are (default: simulated)")
         parser.add_argument(
             "--cells", type=partial(at_least, 1), help="cells to create in a new folder (default: 2; 1 with --driver libvirt)"
         )
@@ -74,7 +75,7 @@ def check_hosts(parsed_args: argparse.Namespace) -> None:
     if parsed_args.driver == SIMULATED:
         for option in ("libvirt_uri", "boot", "stop_guests"):
             if getattr(parsed_args, option):
-                raise errors.Invalid(f"--{option.replace('_', '-')} is for --driver {DRIVER}")
+                raise errors.Invalid(f"--{option.replace('_', '-')} is for --driver {LIBVIRT}")
     elif parsed_args.resources or parsed_args.numa_nodes:
         option = "--resource" if parsed_args.resources else "--numa-nodes"
         raise errors.Invalid(f"{option} is for simulated hosts")

@@ -8,9 +8,8 @@ from collections.abc import Container, Iterator, Mapping
 from objects.basis import Basis
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount, RecordedCount
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan.job import Job, PlanContext
+from scheduler.plan.job import Job, PlanContext, Remedies
 from scheduler.plan.kept_hosts import basis_of
-from scheduler.plan.remedies import Remedies
 from scheduler.plan.request import Request
 from scheduler.table.host_table import HostTable
 

@@ -18,10 +18,10 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.inventory import Placement, Slot, Standing
 from objects.move import Move, MoveKind
+from objects.relaxation import Relaxation, RelaxationPair
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.plan.kept_hosts import KeptHosts
-from scheduler.plan.remedies import UNEXAMINED, Remedies
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
 from scheduler.table.arrays import word_of
@@ -56,6 +56,17 @@ class PlanContext(NamedTuple):
     epochs: Mapping[str, int] = MappingProxyType({})
     reading: Collection[str] = ()
     flavors: Callable[[str], Sequence[Flavor]] = _none
+
+
+class Remedies(NamedTuple):
+    """The fields of ``Decision`` with these names. ``relaxations`` is None if a filter raised."""
+
+    relaxations: tuple[Relaxation, ...] | None = None
+    pairs: tuple[RelaxationPair, ...] = ()
+    largest_flavor: str = ""
+
+
+UNEXAMINED = Remedies()
 
 
 @dataclass(slots=True)

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from objects.flavor import Flavor
-from objects.relaxation import Relaxation, RelaxationPair
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan.counterfactual import ChangeSearch
+from scheduler.plan.job import UNEXAMINED, Remedies
 from scheduler.plan.largest_flavor import largest_flavor
 from scheduler.plan.pairs import PairSearch
 from scheduler.plan.request import Request
 from scheduler.table.host_table import HostTable
 
 LOG = logging.getLogger(__name__)
-
-
-class Remedies(NamedTuple):
-    """The fields of ``Decision`` with these names. ``relaxations`` is None if a filter raised."""
-
-    relaxations: tuple[Relaxation, ...] | None = None
-    pairs: tuple[RelaxationPair, ...] = ()
-    largest_flavor: str = ""
-
-
-UNEXAMINED = Remedies()
 
 
 def remedies(

@@ -20,8 +20,9 @@ from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import Image, RequestSpec
 from scheduler.filters.adapter import Adapter
 from scheduler.plan import engine
+from scheduler.plan.job import Remedies
 from scheduler.plan.largest_flavor import by_size
-from scheduler.plan.remedies import Remedies, remedies
+from scheduler.plan.remedies import remedies
 from scheduler.plan.together import together
 from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
