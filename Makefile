@@ -3,7 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 # It has a checksum in its name rather than a date: a checkout or a copy makes files newer without changing them.
 STAMP := $(VENV)/.installed-$(firstword $(shell cat setup.cfg pyproject.toml requirements.lock | cksum))
-COMPILED := .venv-compiled
 # Where the demo and the region keep their state. Given, it is kept and a second run resumes it; empty, the demo uses a temporary
 # folder and the region .region.
 STATE ?=
@@ -21,7 +20,7 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock release compiled test demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv lock release test demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
@@ -29,7 +28,7 @@ help:
 	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
 	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
 	@echo "make region-status, make region-down   show its processes; stop it"
-	@echo "make test [STAGES='...']  every check: lint audit typing unit functional libvirt wheel bench-smoke chaos mixed chaos-libvirt, and by name: compiled properties matrix newest nova-schemas nova-filters fuzz clients install clusters"
+	@echo "make test [STAGES='...']  every check: lint audit typing unit functional libvirt wheel bench-smoke chaos mixed chaos-libvirt, and by name: properties matrix newest nova-schemas nova-filters fuzz clients install clusters"
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"
@@ -38,7 +37,6 @@ help:
 	@echo "make sample               regenerate the samples in etc/superconductor, and the tables in docs/compute-api.md"
 	@echo "make venv                 only the virtual environment, in $(VENV), with the packages of requirements.lock"
 	@echo "make lock                 write requirements.lock anew: the newest packages within the bounds of setup.cfg (needs uv)"
-	@echo "make compiled             another one, in $(COMPILED), with what decides compiled (docs/scheduling.md)"
 	@echo "make release              the wheel of this commit in dist/, and the tag of its version"
 	@echo "make clean                remove what the above have made"
 
@@ -61,9 +59,6 @@ lock:
 
 release: $(STAMP)
 	@$(VENV)/bin/python ci/release.py
-
-compiled: $(STAMP)
-	@$(VENV)/bin/python ci/wheels.py $(COMPILED)
 
 test: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py $(STAGES)
@@ -107,5 +102,5 @@ sample: $(STAMP)
 	$(VENV)/bin/python -m tests.support.api_table
 
 clean:
-	rm -rf $(VENV) $(COMPILED) .venv-nova .venv-fuzz .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-nova .venv-fuzz .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,7 +21,7 @@ from typing import TypeVar
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import FLAVORS, Fleet
-from bench.decisions import COMPILED, CONTEXT, FILTERS, spec_of
+from bench.decisions import CONTEXT, FILTERS, spec_of
 from db.api.displaced import ClaimedBody, DisplacedServers
 from db.api.movable import MovableServers
 from objects.capacity import FlavorRoom, Loss, LossKind, LossOutcome
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20, help="of each flavor")
     parser.add_argument("--hosts", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="the sizes of the fleets")
     given = parser.parse_args(arguments)
-    print(f"{'compiled modules' if COMPILED else 'plain Python'}; {'':10} {'ms':>13} {'ms CPU':>8}")
+    print(f"{'':28} {'ms':>13} {'ms CPU':>8}")
     for hosts in [300] if given.smoke else given.hosts:
         fleet = Fleet(hosts)
         for what, filters in (("default", DEFAULT_FILTERS), ("loaded", FILTERS)):

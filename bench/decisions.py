@@ -8,10 +8,6 @@ shapes are asked for. "passes" are counted decisions without a group that found 
 several rounds the one with the best median is shown, because others use this machine too; ``--rounds`` says of how many. What it
 costs to write the record down, on SQLite, stands apart. ``--smoke`` takes a small fleet for a moment.
 
-What is measured is the package that is installed for the interpreter, which may be one with compiled modules (``make compiled``;
-``.venv-compiled/bin/python bench/decisions.py``); the first line says so. Of those the record's share is not known: it takes a
-function out that compiled callers do not look up.
-
 "p99 CPU" is of the seconds that the thread itself has used: where others want the processors, "p99" tells of them.
 """
 
@@ -42,7 +38,7 @@ from objects.inventory import GroupSlots, Slot, Standing
 from objects.spec import RequestSpec
 from scheduler.cursor import Cursor
 from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import conclude, engine
+from scheduler.plan import conclude
 from scheduler.plan.claim_planner import ClaimPlanner
 from scheduler.plan.job import Job, PlanContext
 from scheduler.plan.kept_rows import KeptSurvey
@@ -59,7 +55,6 @@ KEPT_UP = 100
 """Decisions between two rounds of the thread that keeps surveys of large fleets up to date. A round counts as no decision."""
 WARM_UP = 3000
 """Decisions of a large fleet that are not counted: a second or two of a busy scheduler."""
-COMPILED = not str(engine.__file__).endswith(".py")
 MEMBERS = 10
 """Of a group, that are placed already."""
 
@@ -193,8 +188,6 @@ def one_round(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked]
         took.cpu.append(used)
         if hosts >= KEPT_FROM and asked.group is None:
             took.is_kept.append(isinstance(job.survey, KeptSurvey))
-        if COMPILED:
-            continue
         asked, slots = ask(fleet)
         with untold():
             took.untold.append(decide(fleet, driver, asked, slots)[0])
@@ -235,8 +228,7 @@ def main() -> None:
     given = parser.parse_args()
     sizes, rounds, count = ([300], 1, 30) if given.smoke else (given.hosts, given.rounds, given.decisions)
     driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=DEFAULT_WEIGHERS))
-    how = "compiled modules" if COMPILED else "plain Python"
-    print(f"{len(FILTERS)} filters, {len(DEFAULT_WEIGHERS)} weighers; the best of {rounds} rounds of {count} decisions; {how}")
+    print(f"{len(FILTERS)} filters, {len(DEFAULT_WEIGHERS)} weighers; the best of {rounds} rounds of {count} decisions")
     print(f"{'hosts':>8}  {'':20} {'per second':>10} {'median us':>10} {'p99 us':>10} {'p99 CPU':>10} {'record':>9} {'passes':>9}")
     for hosts in sizes:
         kinds = {"a server": plain}

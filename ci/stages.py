@@ -200,31 +200,18 @@ def install() -> None:
 
 def wheel() -> None:
     """Build the wheel from a copy of what belongs in it, install it into an environment of its own, and test that."""
-    check_wheel(compiled=False)
-
-
-def compiled() -> None:
-    """The same of the wheel with compiled modules."""
-    if why := wheels.no_compiler():
-        print(f"  {why}: left out")
-        return
-    check_wheel(compiled=True)
-
-
-def check_wheel(*, compiled: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="venv-") as name:
         try:
-            python = wheels.install_into(Path(name), compiled=compiled, level=0)
+            python = wheels.install_into(Path(name))
         except wheels.NotBuilt as error:
             raise StageFailed(Path(str(error)).name) from error
-        run(python, ROOT / "ci" / "stages.py", "installed", environment=wheels.COMPILED if compiled else None)
+        run(python, ROOT / "ci" / "stages.py", "installed")
 
 
 def installed() -> None:
     """Test the package that is installed for this interpreter from a folder without our sources, which could hide what it lacks.
 
-    Not with all unit tests again: with those that import every module, start the commands and load the plug-ins. A wheel with
-    compiled modules is tested with those of the scheduler, too.
+    Not with all unit tests again: with those that import every module, start the commands and load the plug-ins.
     """
     with tempfile.TemporaryDirectory(prefix="installed-") as name:
         place = Path(name)
@@ -232,9 +219,13 @@ def installed() -> None:
             shutil.copytree(ROOT / item, place / item, ignore=shutil.ignore_patterns("__pycache__"))
         for item in ("setup.cfg", "pyproject.toml", "requirements.lock", "requirements-libvirt.txt"):
             shutil.copy(ROOT / item, place / item)
-        scheduler = ("tests/unit/scheduler",) if os.environ.items() >= wheels.COMPILED.items() else ()
-        tests = ("tests/packaging", "tests/unit/cli", *scheduler)
-        run_tests("--import-mode=importlib", *tests, cwd=place, environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)})
+        run_tests(
+            "--import-mode=importlib",
+            "tests/packaging",
+            "tests/unit/cli",
+            cwd=place,
+            environment={"SUPERCONDUCTOR_CHECKOUT": str(ROOT)},
+        )
 
 
 def matrix() -> None:
@@ -387,7 +378,6 @@ STAGES: dict[str, Callable[[], None]] = {
     "chaos-libvirt": chaos_libvirt,
 }
 BY_NAME: dict[str, Callable[[], None]] = {
-    "compiled": compiled,
     "properties": properties,
     "matrix": matrix,
     "newest": newest,

@@ -12,9 +12,8 @@ from scheduler.plan import engine
 from scheduler.plan.criteria import Criteria
 from scheduler.plan.request import Request
 from scheduler.plan.survey import Survey
-from scheduler.table.arrays import Floats, Ints, tally
+from scheduler.table.arrays import Floats, Ints, mixed, tally
 from scheduler.table.host_table import HostTable
-from scheduler.table.kernels import mixed
 
 EXTRA_CANDIDATES_PER_CELL = 24
 """Candidates considered per cell beyond those that its instances need."""

@@ -1,35 +1,107 @@
-"""What a compiled wheel has as one pass over an array (``fused.pyx``), and NumPy makes of several operations otherwise."""
+"""The operations on columns that decisions spend their time in, in NumPy."""
 
 from __future__ import annotations
 
-try:
-    from scheduler.table.fused import (
-        add_scaled,
-        at_least,
-        below,
-        equal,
-        extremes,
-        mixed,
-        narrowed,
-        noise,
-        ordered,
-        ordered_in,
-        untied,
-    )
-except ImportError:  # not compiled, which is the default
-    from scheduler.table.arrays import mixed
-    from scheduler.table.reference import add_scaled, at_least, below, equal, extremes, narrowed, noise, ordered, ordered_in, untied
+import numpy as np
 
-__all__ = [
-    "add_scaled",
-    "at_least",
-    "below",
-    "equal",
-    "extremes",
-    "mixed",
-    "narrowed",
-    "noise",
-    "ordered",
-    "ordered_in",
-    "untied",
-]
+from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words, mixed, tally
+
+FULL_SORT_LIMIT = 64
+"""Up to this many scores beyond ``count`` are sorted completely."""
+
+_ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Steele, Lea, Flood: OOPSLA 2014)
+_LOW = np.uint64(11)  # the low bits that a float cannot hold
+
+
+def noise(salts: Words, seed: int, below: float) -> Floats:
+    """A number from 0 to ``below`` per salt, another set for every seed. It depends on nothing else: a decision can be replayed."""
+    words = salts ^ np.uint64(mixed(seed))
+    words *= _ODD
+    words >>= _LOW
+    found: Floats = words.view(np.int64) * np.float64(below * 2.0**-53)  # signed ones are faster converted, and these are small
+    return found
+
+
+def untied(scores: Floats, positions: Ints, salts: Words, rows: Ints, seed: int, below: float) -> Floats:
+    """The scores at these positions, with the noise of the ``rows`` they stand for, which orders equals."""
+    found: Floats = scores[positions] + noise(salts[rows], seed, below)
+    return found
+
+
+def narrowed(mask: Mask, passed: Mask) -> int:
+    """Take out of the mask what has not passed; how many are left in it."""
+    mask &= passed
+    return int(tally(mask))
+
+
+def at_least(column: Floats, least: float) -> Mask:
+    """Which of them reach ``least``."""
+    reached: Mask = column >= float(least)  # with a Python int NumPy takes twice as long
+    return reached
+
+
+def below(column: Counts, limit: Floats | float) -> Mask:
+    """Which of them are less than the limit, or each than its own."""
+    less: Mask = column < limit
+    return less
+
+
+def equal(column: Ints, number: int) -> Mask:
+    """Which of them are this number."""
+    same: Mask = column == number
+    return same
+
+
+def extremes(raw: Floats, left: Mask | None, least: float | None) -> tuple[float, float]:
+    """The lowest and the highest of those that are left (None: all), of which there is one at least; no lowest above ``least``."""
+    last, first = raw.argmin(), raw.argmax()
+    low, high = raw.item(last), raw.item(first)
+    if left is not None:  # the extremes of all hosts usually are those of the remaining ones
+        some = left.argmax()  # the first that is left; many hosts often weigh alike
+        if not left[first] and raw[some] != high:
+            there = np.where(left, raw, -np.inf)
+            high = there.item(there.argmax())
+        if (least is None or low < least) and not left[last] and raw[some] != low:
+            there = np.where(left, raw, np.inf)
+            low = there.item(there.argmin())
+    return (least if least is not None and low > least else low), high
+
+
+def add_scaled(total: Floats | None, raw: Floats, low: float, factor: Floats | float) -> Floats:
+    """``(raw - low) * factor``, added to ``total`` in place where there is one."""
+    added: Floats = raw - low if low else raw * factor
+    if low:
+        added *= factor
+    return added if total is None else np.add(total, added, out=total)
+
+
+def in_order(scores: Floats, count: int) -> Ints:
+    """Positions of the ``count`` best, or of all where there are fewer, best first, equals as they come."""
+    if scores.size <= count + FULL_SORT_LIMIT:
+        return _descending(scores)[:count]
+    tops = scores.copy()
+    tops.partition(-count)
+    few = (scores >= tops.item(-count)).nonzero()[0]
+    return few[_descending(scores[few])[:count]]
+
+
+def ordered(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
+    """The ``count`` best of these rows, or all where there are fewer, best first, with their scores; equals as they come."""
+    order = in_order(scores, count)
+    return rows[order], scores[order]
+
+
+def ordered_in(rows: Ints, scores: Floats, cells: Ints, number: int, count: int) -> tuple[Ints, Floats]:
+    """The same of those rows of which ``cells``, a column of the table, has this number."""
+    mine = (cells[rows] == number).nonzero()[0]
+    return ordered(rows[mine], scores[mine], count)
+
+
+def _descending(scores: Floats) -> Ints:
+    """A sort that keeps equals in order takes three times as long, so for many scores it is left to where there are any."""
+    behind = -scores
+    if behind.size <= FULL_SORT_LIMIT:
+        return behind.argsort(kind="stable")
+    order = behind.argsort()
+    falling = behind[order]
+    return behind.argsort(kind="stable") if tally(falling[1:] == falling[:-1]) else order

@@ -126,19 +126,6 @@ print(sys.modules.get("eventlet"))
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
 
-def test_what_decides_is_compiled_where_that_was_asked_for_and_nowhere_else() -> None:
-    code = """
-import scheduler.filters.capacity, scheduler.plan.engine, scheduler.table.kernels
-print(scheduler.plan.engine.__file__, scheduler.filters.capacity.__file__, scheduler.table.kernels.noise.__module__)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    engine, ram, noise = done.stdout.split()
-
-    compiled = os.environ.get("SUPERCONDUCTOR_COMPILED") == "1"
-    assert (Path(engine).suffix, noise) == ((".so", "scheduler.table.fused") if compiled else (".py", "scheduler.table.reference"))
-    assert Path(ram).suffix == ".py"  # a site's own filters derive from plain classes
-
-
 def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
     said = metadata.metadata("superconductor")
 
