@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
-from uuid import UUID
+from uuid import uuid4
 
 import msgspec
 
@@ -143,7 +142,7 @@ class Acceptor:
         if server.personality:
             create.check_personality(server.personality, self._limits.in_force(call))
         batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
-        uuids = _new_uuids(count)
+        uuids = [str(uuid4()) for _ in range(count)]
         given = self._boot_secrets.given(server)
         sealed = self._boot_secrets.seal(batch_id, given)
         spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
@@ -326,12 +325,6 @@ def _accept_held(
         until = arrival.held_until or now
         holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit)
     return accepted, kept
-
-
-def _new_uuids(count: int) -> list[str]:
-    """Random uuids, with one system call for all of them."""
-    chance = os.urandom(16 * count)
-    return [str(UUID(bytes=chance[start : start + 16], version=4)) for start in range(0, len(chance), 16)]
 
 
 def _check(given: scheduler_hints.Hints, field: str) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from oslo_config import cfg
 from oslo_log import log
 
+from objects import text
 from objects.mask import mask_url
-from service.lines import FORMAT, contained, usual
 from service.rate_limited_log import REPEAT_INTERVAL_S, RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
+FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(request_id)s] %(instance)s%(message)s"
+"""The format of records made while a request ID is bound. Without one, oslo.log's default applies; only its brackets differ."""
 LEVELS = (
     "alembic=WARNING",
     "amqp=WARNING",
@@ -59,7 +61,7 @@ def setup(conf: cfg.ConfigOpts) -> None:
             handler.setStream(sys.stderr)  # standard output is for the results of commands
         handler.addFilter(add_request_id)
         handler.addFilter(LibraryRateLimit())
-        handler.setFormatter(MaskingFormatter(usual(handler.formatter or logging.Formatter(), conf)))
+        handler.setFormatter(MaskingFormatter(handler.formatter or logging.Formatter()))
         handler.handleError = WriteErrorHandler(handler.handleError)  # type: ignore[method-assign]  # it is called, never looked at
 
 
@@ -91,7 +93,19 @@ class MaskingFormatter(logging.Formatter):
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        return contained(mask_url(self._inner.format(record)), record.exc_text and mask_url(record.exc_text))
+        return _contained_line(mask_url(self._inner.format(record)), record.exc_text and mask_url(record.exc_text))
+
+
+def _contained_line(line: str, traceback: str | None) -> str:
+    """A formatted record, changed so that text from outside cannot begin a line that looks like another record.
+
+    Newlines before the traceback become ``\\n``; the traceback's own lines each have a prefix. Other control characters are
+    escaped.
+    """
+    if "\n" in line:
+        end = f"\n{traceback}" if traceback and line.endswith(f"\n{traceback}") else ""
+        line = line[: len(line) - len(end)].replace("\n", "\\n") + end
+    return text.escaped(line)
 
 
 class LibraryRateLimit:

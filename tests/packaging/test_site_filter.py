@@ -82,9 +82,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str, site: Path) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, which finds the site's package, and keeps what stevedore caches to itself."""
+    """In a process of its own, which finds the site's package."""
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": str(site.parent / "cache")}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 

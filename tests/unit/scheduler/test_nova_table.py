@@ -10,7 +10,7 @@ import pytest
 from objects import errors, extra_specs
 from scheduler import opts
 from scheduler.filters.always import at_last
-from scheduler.plugins import FILTERS, WEIGHERS, Plugins
+from scheduler.plugins import FILTERS_NAMESPACE, WEIGHERS_NAMESPACE, registered_plugins
 from scheduler.settings import SchedulerSettings
 from tests.support import nova_table
 from tests.support.nova_table import HONOURED, NOT_THERE, REFUSED
@@ -20,9 +20,9 @@ TABLES = nova_table.tables((CHECKOUT / nova_table.DOCUMENT).read_text())
 SPECS = [(name, row.here) for row in TABLES["Extra specs"] for name in row.names]
 
 
-@pytest.mark.parametrize(("heading", "plugins"), [("Filters", FILTERS), ("Weighers", WEIGHERS)])
-def test_honoured_filters_and_weighers_are_ours(heading: str, plugins: Plugins) -> None:
-    ours = {*plugins, *(one.name for one in at_last(SchedulerSettings()) if heading == "Filters")}
+@pytest.mark.parametrize(("heading", "namespace"), [("Filters", FILTERS_NAMESPACE), ("Weighers", WEIGHERS_NAMESPACE)])
+def test_honoured_filters_and_weighers_are_ours(heading: str, namespace: str) -> None:
+    ours = {*registered_plugins(namespace), *(one.name for one in at_last(SchedulerSettings()) if heading == "Filters")}
     for row in TABLES[heading]:
         if row.here == HONOURED:
             assert ours >= set(row.instead or row.names)
@@ -35,7 +35,7 @@ def test_honoured_options_are_ours() -> None:
     for row in TABLES["Options"]:
         if row.here == HONOURED:
             elsewhere = {"[api] max_attempts", "[conductor] map_hosts", "superconductor host discover"}
-            assert ours | FILTERS.keys() | elsewhere >= set(row.instead or row.names)
+            assert ours | registered_plugins(FILTERS_NAMESPACE).keys() | elsewhere >= set(row.instead or row.names)
         elif row.here == NOT_THERE:
             assert ours.isdisjoint(row.names)
 

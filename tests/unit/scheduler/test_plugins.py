@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import configparser
-import importlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stevedore
 
 from objects import errors
 from scheduler import plugins
 from scheduler.filters.adapter import Adapter
 from scheduler.settings import SchedulerSettings
 from tests.support import fleet
-
-SETUP = Path(__file__).parents[3] / "setup.cfg"
 
 
 @pytest.mark.parametrize(
@@ -45,25 +41,9 @@ def test_filters_are_asked_in_configured_order_after_what_the_request_demands() 
     assert [one.name for one in driver.filters] == [*always, "DiskFilter", "ComputeFilter", "NUMATopologyFilter"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "built_in"), [("filters", plugins.FILTERS), ("weighers", plugins.WEIGHERS), ("drivers", plugins.DRIVERS)]
-)
-def test_what_is_built_in_is_what_the_distribution_registers(kind: str, built_in: plugins.Plugins) -> None:
-    config = configparser.ConfigParser(delimiters=("=",))
-    config.optionxform = str  # type: ignore[assignment,method-assign]  # names are told apart by case
-    config.read(SETUP)
-    lines = config["options.entry_points"][f"superconductor.scheduler.{kind}"].strip().splitlines()
-    registered = {}
-    for line in lines:
-        name, target = (part.strip() for part in line.split("="))
-        module, attribute = target.split(":")
-        registered[name] = getattr(importlib.import_module(module), attribute)
-    assert registered == built_in
-
-
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Another distribution that registers filters of its own; its name is unique, because entry points are cached by path."""
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Another distribution that registers filters of its own."""
     name = f"site_filters_{tmp_path.name}".replace("-", "_")
     (tmp_path / f"{name}.py").write_text(
         "class EvenHosts:\n"
@@ -81,11 +61,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         f"[superconductor.scheduler.filters]\nEvenHosts = {name}:EvenHosts\nNothing = {name}:Nothing\n"
-        f"Demanding = {name}:Demanding\nBroken = {name}:Missing\n"
+        f"Demanding = {name}:Demanding\nBroken = {name}:Missing\nAllHostsFilter = {name}:EvenHosts\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(stevedore.ExtensionManager, "ENTRY_POINT_CACHE", {})  # what was found before the site was installed
-    return name
+    plugins.registered_plugins.cache_clear()
+    yield name
+    plugins.registered_plugins.cache_clear()
 
 
 def test_a_sites_own_filter_joins_the_chain(site: str) -> None:
@@ -105,9 +86,17 @@ def test_a_plugin_that_cannot_be_made_is_refused_by_its_name(site: str) -> None:
         plugins.load_driver(SchedulerSettings(enabled_filters=("Demanding",)))
 
 
-def test_a_plugin_that_cannot_be_imported_is_not_there(site: str) -> None:
-    with pytest.raises(errors.Misconfigured, match="there is no 'Broken'"):
+def test_a_plugin_that_cannot_be_imported_is_refused_by_its_path(site: str) -> None:
+    with pytest.raises(errors.Misconfigured, match=f"enabled_filters: '{site}:Missing' cannot be used: AttributeError"):
         plugins.load_driver(SchedulerSettings(enabled_filters=("Broken",)))
+
+
+def test_a_name_that_two_distributions_register_is_refused_with_both_paths(site: str) -> None:
+    with pytest.raises(errors.Misconfigured, match=f"registered twice, as .*:AllHostsFilter and {site}:EvenHosts"):
+        plugins.load_driver(SchedulerSettings(enabled_filters=("AllHostsFilter",)))
+
+    own = plugins.load_driver(SchedulerSettings(enabled_filters=(f"{site}:EvenHosts",)))
+    assert own.filters[-2].name == f"{site}:EvenHosts"
 
 
 class TestByPath:

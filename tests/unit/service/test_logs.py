@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import subprocess
@@ -12,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oslo_log import formatters
 
 from service import config, logs
-from service.lines import usual
 from service.steps import step
 
 LOG = logging.getLogger("tests.logs")
@@ -118,29 +115,6 @@ for number in range(20):
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=True)
     assert done.stderr.count("the log cannot be written") == 1
     assert "Traceback" not in done.stderr.partition("the log cannot be written")[0]
-
-
-def test_usual_lines_are_those_that_oslo_log_would_make(log_file: Path, tmp_path: Path) -> None:
-    """The lines of INFO are made here, faster; set up with an option of its own, oslo.log makes them."""
-    fast = next(handler for handler in logging.getLogger().handlers if handler.formatter is not None).formatter
-    conf = config.load(["--log-file", str(tmp_path / "other.log"), "--log-date-format", "%Y-%m-%d %H:%M:%S "], files=[])
-    assert fast is not None
-    assert isinstance(usual(formatters.ContextFormatter(config=conf), conf), formatters.ContextFormatter)
-    slow = formatters.ContextFormatter(
-        fmt=None, datefmt="%Y-%m-%d %H:%M:%S", config=config.load(["--log-file", str(log_file)], files=[])
-    )
-    given: list[dict[str, object]] = [
-        {},
-        {"instance_uuid": "9f0c"},
-        {"instance_uuid": "9f0c", "request_id": "req-1", "extra": {"step": "staged"}},
-        {"instance": {"uuid": "8e1d"}},
-    ]
-    for extra in given:
-        for message, arguments in (("%s of %d", ("one", 2)), ("100 %", ()), ("two\nlines", ())):
-            record = LOG.makeRecord("a.b", logging.INFO, "file", 1, message, arguments, None, None, extra)
-            logs.add_request_id(record)
-            again = copy.copy(record)
-            assert fast.format(record) == slow.format(again).replace("two\nlines", "two\\nlines")
 
 
 def test_a_step_names_its_caller_as_any_line_does() -> None:
