@@ -1,4 +1,4 @@
-"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API_BINARY."""
+"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API."""
 
 from __future__ import annotations
 

@@ -159,11 +159,72 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("quota show", "cli.quota:QuotaShow", "show quota and usage of one project"),
     ("quota audit", "cli.quota:QuotaAudit", "compare the recorded usage of projects with their servers"),
     ("completion", "cli.completion:Completion", "print the completion file of bash, zsh or fish"),
-    ("completion names", "cli.completion:CompletionNames", "print the names that a completion offers"),
+    ("completion names", "cli.completion:CompletionNames", "print the names that a completion offers, for the completion files"),
 )
+
+GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    # heading, then the first words of commands. The summary is of the commands with this word; empty: of the only one.
+    (
+        "start here",
+        (("standalone", ""), ("demo", ""), ("quickstart", "")),
+    ),
+    (
+        "servers and what they are made of",
+        (
+            ("server", "boot servers, list, change, move and delete them"),
+            ("flavor", "sizes of servers"),
+            ("image", "images that servers are built from"),
+            ("network", "networks of servers"),
+            ("subnet", "addresses of networks"),
+            ("group", "server groups and their policies"),
+            ("hold", "hosts that are kept for servers which are booted later"),
+        ),
+    ),
+    (
+        "explain and plan",
+        (("explain", ""), ("replay", ""), ("capacity", ""), ("rebalance", "")),
+    ),
+    (
+        "operate",
+        (
+            ("status", ""),
+            ("top", ""),
+            ("host", "hosts: map, enable, drain and evacuate them"),
+            ("move", "operations on servers that are under way"),
+            ("aggregate", "host aggregates and availability zones"),
+            ("quota", "quotas and usage of projects"),
+            ("service", "processes of the deployment"),
+            ("verify", ""),
+            ("dead-letter", "items that a step could not process"),
+            ("instance", "instances that only a cell knows"),
+            ("guest", "guests without a record"),
+        ),
+    ),
+    ("cells", (("cell", "register cells, change, check and delete them"),)),
+    ("lab", (("lab", "replay traces through the scheduler, without a deployment"),)),
+    (
+        "databases and configuration",
+        (
+            ("db", "schemas, purge, and databases from a backup"),
+            ("upgrade", "check and finalize an upgrade"),
+            ("config", "the configuration that processes would read"),
+            ("secrets", "keys for user data and passwords"),
+            ("completion", "completion files for bash, zsh and fish"),
+        ),
+    ),
+)
+"""The overview of ``superconductor --help``. ``superconductor WORD`` lists the commands that begin with the word."""
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def commands_by_word() -> dict[str, list[tuple[str, str]]]:
+    """The names and summaries of commands by their first word."""
+    by_word: dict[str, list[tuple[str, str]]] = {}
+    for name, _, summary in COMMANDS:
+        by_word.setdefault(name.split()[0], []).append((name, summary))
+    return by_word
 
 
 @runtime_checkable
@@ -229,10 +290,24 @@ class Superconductor(Application):
             raise HelpExit(0 if self.options.deferred_help else EXIT_USAGE)
 
     def print_overview(self) -> None:
-        """The global options and the table of commands. cliff's own imports every command for this."""
-        width = max(len(name) for name, _, _ in COMMANDS)
-        lines = [f"  {name:<{width}}  {summary}" for name, _, summary in COMMANDS]
-        print(f"{self.parser.format_help()}\ncommands:", *lines, sep="\n", file=self.stdout)
+        """Print the global options, and the first words of commands in groups. cliff's own overview imports every command."""
+        commands = commands_by_word()
+        width = max(len(word) for word in commands)
+        lines = []
+        for heading, words in GROUPS:
+            lines.append(f"\n{heading}:")
+            lines += [f"  {word:<{width}}  {summary or commands[word][0][1]}" for word, summary in words]
+        print(self.parser.format_help().rstrip(), *lines, sep="\n", file=self.stdout)
+        print(
+            f"\n'{NAME} WORD' lists the commands of a word; '{NAME} COMMAND --help' shows an example.",
+            file=self.stdout,
+        )
+
+    def print_commands(self, word: str) -> None:
+        """Print the commands that begin with this word."""
+        commands = commands_by_word()[word]
+        width = max(len(name) for name, _ in commands)
+        print(*(f"  {name:<{width}}  {summary}" for name, summary in commands), sep="\n", file=self.stdout)
         print(f"\n'{NAME} COMMAND --help' shows the help of a command, with an example.", file=self.stdout)
 
     def run_subcommand(self, argv: list[str]) -> int:
@@ -240,6 +315,9 @@ class Superconductor(Application):
         try:
             factory, name, rest = self.command_manager.find_command(argv)
         except ValueError:
+            if argv[0] in commands_by_word() and all(word.startswith("-") for word in argv[1:]):
+                self.print_commands(argv[0])
+                return EXIT_USAGE
             return self._unknown(argv)
         command: Command = factory(self, self.options)
         try:
@@ -276,6 +354,10 @@ class Help(HelpCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         if isinstance(self.app, Superconductor) and not parsed_args.cmd:
             self.app.print_overview()
+            return 0
+        word, *rest = parsed_args.cmd
+        if isinstance(self.app, Superconductor) and not rest and len(commands_by_word().get(word, ())) > 1:
+            self.app.print_commands(word)
             return 0
         return super().take_action(parsed_args)
 

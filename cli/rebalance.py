@@ -16,7 +16,8 @@ from objects import errors
 
 COLUMNS = ("Server", "Name", "From", "To", "Flavor", "vCPUs", "RAM", "Live", "Gain")
 REFUSED = (
-    "There is only --dry-run: it shows the moves, and 'server migrate SERVER --to HOST' or 'host drain HOST' carries them out."
+    "add --dry-run, which shows the moves. Nothing is moved by this command: "
+    "'server migrate SERVER --to HOST' or 'host drain HOST' does that"
 )
 
 

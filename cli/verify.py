@@ -1,4 +1,4 @@
-"""``superconductor verify``: compare everything that is written, and put right what does not agree."""
+"""``superconductor verify``: check all databases for consistency, and repair them with ``--repair``."""
 
 from __future__ import annotations
 

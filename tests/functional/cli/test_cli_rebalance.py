@@ -17,7 +17,7 @@ def test_the_moves_of_a_standalone_are_carried_out(tmp_path: Path, capsys: pytes
     with standalone(state, file_of(tmp_path, "")) as endpoint:
         user = Operator(shell, endpoint)
         user.json(f"server boot web --flavor m1.small --image {IMAGE} --max 3 --wait")
-        assert "There is only --dry-run" in user("rebalance").err
+        assert "add --dry-run" in user("rebalance").err
         assert "'0%' is not a percentage" in user("rebalance --dry-run --at-most 0%").err
         assert user.json("rebalance --dry-run") == [], "5 % of three servers"
 

@@ -43,7 +43,7 @@ main(["--help"])
 print(*set(sys.modules) & {{*{HEAVY}, "rich"}}, file=sys.stderr)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "server list" in shown.stdout
+    assert "dead-letter" in shown.stdout
     assert shown.stderr.split() == []
 
 
