@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from cells import shelved
 from cells.addresses_in_use import claim_in_use
 from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
@@ -35,6 +36,8 @@ LOG = logging.getLogger(__name__)
 
 PAGE_SIZE = 500
 """Requests compared with one read in each cell."""
+
+_NO_STORE = "servers that were shelved after the backup are left to 'superconductor verify --repair': %s"
 
 
 class ComparisonBlocked(errors.SuperconductorError):
@@ -153,6 +156,8 @@ def compare(
     """Adopt what the cells show to have been handed over, and compare the open operations. Then let requests be leased again, in a
     new incarnation.
 
+    Servers that were shelved after the backup are shelved again.
+
     ``known``: the incarnation that is being compared. ``without``: names of cells that an operator has left out. ``images``: see
     ``Thaw``. Raises ComparisonBlocked if another cell does not answer; nothing is leased until it does.
     """
@@ -168,8 +173,12 @@ def compare(
             done = map_instances(registry, ledger, cell, without=without)
             adopted[cell.name] += done.mapped
             refused += done.refused
+        if images is not None:
+            _adopt_shelved(ledger, cells, images, adopted)
         refused += claim_in_use(ledger.database, cells)
         waiting = Thaw(ledger, registry, images).compare_all()[Fate.UNDECIDED]
+        if images is not None:
+            _shelve_again(ledger, cells, images)
         _begin_anew(ledger, cells, known, marks)
     except errors.CellUnavailable as error:
         raise ComparisonBlocked(str(error)) from error
@@ -183,6 +192,24 @@ def _adopt_queued(ledger: Ledger, cells: Sequence[Cell], adopted: dict[str, int]
         after = uuids[-1]
         for cell, found in adopt_found(ledger, cells, uuids).items():
             adopted[cell.name] += len(found)
+
+
+def _adopt_shelved(ledger: Ledger, cells: Sequence[Cell], images: FolderStore, adopted: dict[str, int]) -> None:
+    """Before the open operations are compared: the latest body of their servers may be one of these."""
+    try:
+        for cell in cells:
+            adopted[cell.name] += shelved.adopt_shelved(ledger, cell, images)
+    except errors.ServiceUnavailable as error:
+        LOG.warning(_NO_STORE, error)
+
+
+def _shelve_again(ledger: Ledger, cells: Sequence[Cell], images: FolderStore) -> None:
+    """After the open operations were compared: a server that has one is not shelved again."""
+    try:
+        for cell in cells:
+            shelved.shelve_again(ledger, cell, images, {cell.uuid: cell for cell in cells})
+    except errors.ServiceUnavailable as error:
+        LOG.warning(_NO_STORE, error)
 
 
 def adopt_found(ledger: Ledger, cells: Iterable[Cell], uuids: Sequence[str]) -> dict[Cell, list[str]]:

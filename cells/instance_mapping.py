@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import msgspec
-
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from db.api import adoption
@@ -36,12 +34,11 @@ class Mapped(Object, frozen=True, kw_only=True):
     more: bool = False
 
 
-def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str], *, are_shelved: bool = False) -> list[str]:
+def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str]) -> list[str]:
     """Give the API level everything it has lost of these rows of a cell: mapping, request spec, quota and claim; returns the uuids.
 
     A row that was never handed over is left alone, and so is one whose server is decided elsewhere (``db/api/adoption.py``). The
-    feed tells of the adopted rows again. ``are_shelved``: they have ended, but their servers are in the image store. Raises
-    CellUnavailable.
+    feed tells of the adopted rows again. Raises CellUnavailable.
     """
     adopted: list[str] = []
     wanted = sorted(set(uuids))
@@ -49,7 +46,6 @@ def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str], *, are_shelved: bool
         found = cell.read(strays.strays, wanted[start : start + adoption.ROWS_PER_TRANSACTION])
         if not found:
             continue
-        found = [msgspec.structs.replace(stray, is_shelved=are_shelved) for stray in found]
         done = ledger.write(adoption.adopt, found, cell.uuid, ledger.database.now())
         rows = {stray.row.uuid: stray.row for stray in found}
         if done and not cell.mapping.is_cell0:

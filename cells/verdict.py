@@ -113,10 +113,15 @@ def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
         return msgspec.structs.replace(_arrive(current[0]), twin=later)
     if building := [row for row in rows if not _has_ended(row)]:
         return _undecided(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
-    latest = max(rows, key=lambda row: (row.task_number, row.turn))
+    latest = latest_of(rows)
     if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
         return OperationVerdict(fate=Fate.END, body=latest.uuid)
     return OperationVerdict(fate=Fate.DELETE)
+
+
+def latest_of(rows: Iterable[InstanceRow]) -> InstanceRow:
+    """The body of a server that had the last operation. One that a move has made is later than the one that was held for it."""
+    return max(rows, key=lambda row: (max(row.task_number, row.turn * NUMBERS), row.turn))
 
 
 # -- a task ------------------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""A cell's row of an instance without its build, for audits and for the repair of a lost hand-over."""
+"""A cell's row of an instance without its build, for audits and for the repair of what a restored API database has lost."""
 
 from __future__ import annotations
 
 from objects.base import Object
 from objects.instance import State
 from objects.port import Port
-from objects.task import Power
+from objects.task import Power, StoredContent
 
 
 class InstanceRow(Object, frozen=True, kw_only=True):
@@ -47,20 +47,30 @@ class InstanceRow(Object, frozen=True, kw_only=True):
         return self.state is State.ACTIVE and self.power not in (Power.HELD, Power.INCOMING)
 
 
+class TombstoneSnapshot(Object, frozen=True, kw_only=True):
+    """What the last task of a body has written before the body ended. ``number``: of the task. ``image_id``: its name in the image
+    store. ``content``: what the host has written there; None: not known.
+    """
+
+    number: int
+    image_id: str
+    content: StoredContent | None = None
+
+
 class Stray(Object, frozen=True, kw_only=True):
     """A cell's row to adopt. ``spec``: the stored text of its batch's spec; None if the cell has lost it. ``ports``: the
-    network interfaces of its server. ``is_shelved``: the body has ended, but its server is in the image store.
+    network interfaces of its server. ``snapshot``: the body has ended because its server was shelved.
     """
 
     row: InstanceRow
     fault: str | None = None
     spec: str | None = None
     ports: tuple[Port, ...] = ()
-    is_shelved: bool = False
+    snapshot: TombstoneSnapshot | None = None
 
     @property
     def leaving(self) -> bool:
         """Whether a user's delete reached the cell. A roll-back does not count: it ends in ERROR."""
-        if self.is_shelved:
+        if self.snapshot is not None:
             return False
         return self.row.state is State.DELETED or (self.row.state is State.DELETING and self.row.rolled_back is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cells import shelved
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
 from conductor.operation_tasks import interface_tasks
@@ -44,12 +45,10 @@ def delete(places: Places, uuids: Sequence[str]) -> None:
     _confirm(places, uuids)
 
 
-def shelve(places: Places, findings: Sequence[Finding]) -> None:
-    """Shelve the servers again that are these bodies, whose rows are tombstones. Facts: the task's number and the snapshot."""
-    for finding in findings:
-        number, image_id = finding.facts
-        places.ledger.write(operation_repair.shelve_again, finding.key, str(image_id), int(number or 0), places.api.now())
-    _confirm(places, [finding.key for finding in findings])
+def shelve(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
+    """Shelve the servers again that are these bodies, whose rows in the cell are tombstones, and whose snapshots were seen."""
+    cells = {uuid: cell for uuid, cell in places.cells.items() if uuid not in places.unknown}
+    places.on(cell_uuid, lambda cell: shelved.shelve(places.ledger, cell, uuids, cells))
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ def _judge(places: Places, each: BodyRole) -> Iterator[Finding]:
         if body.server.power is Power.INCOMING:
             advice = "left as it is: its server may have been migrated to it live; look which of the two guests runs"
             yield make(kind=SPARE, what=what, advice=advice)
-        elif shown.server.state == "active":
+        elif each.is_superseded:
             yield make(kind=SPARE, what=what, repair="deleted, with its guest", ends_guest=True)
         else:
             yield make(kind=SPARE, what=what, advice=f"left as it is: its server is {shown.uuid}, which is not ACTIVE")

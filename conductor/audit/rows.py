@@ -50,9 +50,9 @@ def _judge(places: Places, cell_uuid: str, row: InstanceRow, record: Record | No
     make = partial(about, facts=(row.version, row.attempt))
     if row.state is State.STAGED:
         return _judge_staged(places, cell_uuid, make, row, record)
-    if record is None and (snapshot := snapshot_of(places, cell_uuid, row)) is not None and snapshot.is_saved:
-        what = f"{row.uuid}, {row.state.upper()} on {row.host}, whose snapshot is {snapshot.image_id}"
-        return about(kind=SHELVED_SINCE, what=what, repair="shelved again", facts=(snapshot.number, snapshot.image_id))
+    if record is None and (found := snapshot_of(places, cell_uuid, row)) is not None and found.is_saved:
+        what = f"{row.uuid}, {row.state.upper()} on {row.host}, whose snapshot is {found.snapshot.image_id}"
+        return about(kind=SHELVED_SINCE, what=what, repair="shelved again")
     if row.state is State.DELETED or home == cell_uuid:
         return None
     what = f"{row.uuid}, {row.state.upper()} on {row.host}"
@@ -108,9 +108,9 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in unmapped]))
         places.catch_up(cell_uuid)
     if shelved := of_kind(findings, SHELVED_SINCE):
-        places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in shelved], are_shelved=True))
+        places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in shelved]))
         places.catch_up(cell_uuid)
-        mend.shelve(places, shelved)
+        mend.shelve(places, cell_uuid, [finding.key for finding in shelved])
     if astray := [finding for finding in of_kind(findings, ELSEWHERE) if finding.repair]:
         read = {finding.key: finding.facts for finding in astray}
         now = places.now(cell_uuid)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from cells.verdict import latest_of
 from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
@@ -161,7 +162,7 @@ def _judge(places: Places, make: partial[Finding], record: Record, row: Instance
 
 
 def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row: InstanceRow) -> Iterator[Finding]:
-    """Only the body that a server is takes the server with it, and not while an operation may give it another one."""
+    """Only the body that a server is takes the server with it, and no body goes while an operation may need it."""
     what = record.uuid if record.server_uuid is None else f"{record.uuid}, a body of {record.server}"
     operation = places.api.read(operations.open_for, [record.server]).get(record.server)
     if operation is not None:
@@ -170,20 +171,31 @@ def _judge_tombstone(places: Places, make: partial[Finding], record: Record, row
         yield make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
     elif not record.hidden and row.power == Power.HELD:
         yield _judge_shelved(places, make, record, row, what)
-    elif not record.hidden:
+    else:
         yield make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
 
 
 def _judge_shelved(places: Places, make: partial[Finding], record: Record, row: InstanceRow, what: str) -> Finding:
     """A body that ended off: it was shelved, and then its snapshot is in the image store, unless the server was deleted since."""
-    snapshot = snapshot_of(places, record.cell_uuid or "", row)
-    if snapshot is None:
+    found = snapshot_of(places, record.cell_uuid or "", row)
+    if found is None and _ended_later(places, record):
+        return make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
+    if found is None:
         advice = "left as it is: it may have been shelved after a backup, and be in the image store; or delete the server"
         return make(kind=CELL_ONLY, what=what, advice=advice, facts=(row.version,))
-    if not snapshot.is_saved:
+    if not found.is_saved:
         return make(kind=CELL_ONLY, what=what, repair="deleted at the API level too", facts=(row.version,))
-    text, facts = f"{what}, whose snapshot is {snapshot.image_id}", (snapshot.number, snapshot.image_id)
-    return make(kind=SHELVED_SINCE, what=text, repair="shelved again", facts=facts)
+    return make(kind=SHELVED_SINCE, what=f"{what}, whose snapshot is {found.snapshot.image_id}", repair="shelved again")
+
+
+def _ended_later(places: Places, record: Record) -> bool:
+    """Whether all bodies of its server have ended, and the latest of them was not held: so the server was moved, and deleted."""
+    bodies: list[InstanceRow] = []
+    for cell in places.builders:
+        bodies += places.ask(cell.uuid, cell_rows.bodies, [record.server]) or ()
+    if places.unknown or any(row.state is not State.DELETED for row in bodies):
+        return False
+    return bool(bodies) and latest_of(bodies).power != Power.HELD
 
 
 def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:
@@ -239,11 +251,11 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
         mend.end_lost(places, [finding.key for finding in lost])
     if deleted := of_kind(findings, CELL_ONLY):
         mend.delete(places, [finding.key for finding in deleted])
-    if shelved := of_kind(findings, SHELVED_SINCE):
-        mend.shelve(places, shelved)
     homes = places.api.read(servers.homes, [finding.key for finding in findings])
     for cell_uuid in sorted({home for home in homes.values() if home is not None}):
         here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]
+        if shelved := of_kind(here, SHELVED_SINCE):
+            mend.shelve(places, cell_uuid, [finding.key for finding in shelved])
         if rowless := of_kind(here, ROWLESS):
             mend.replace_rows(places, cell_uuid, rowless)
         if carried := of_kind(here, CARRY):

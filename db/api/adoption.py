@@ -2,6 +2,7 @@
 
 This happens after the API database was restored from a backup. The cell's rows are the truth: a row past STAGED was handed over,
 since no agent is granted a row before that. A row of a later body may move its server's pointer (``db/api/operation_repair.py``).
+A tombstone with a snapshot is adopted too: its server was shelved, and ``operation_repair.shelve_again`` makes that so.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     for stray in ordered:  # requests before mappings: the order of every transaction that decides a boot
         tx.execute(_REQUEST, {"uuid": stray.row.uuid})
     adopted = [stray for stray in ordered if _map(tx, stray, cell_uuid, now)]
-    operation_repair.follow_rows(tx, [stray.row for stray in adopted], now)
+    operation_repair.follow_rows(tx, adopted, now)
     running = [stray for stray in adopted if stray.row.state in RUNNING and stray.row.host]
     claims.lock_places(tx, [stray.row.uuid for stray in adopted], sorted({stray.row.host or "" for stray in running}))
     for stray in running:
@@ -99,9 +100,9 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
         values = {f"to_{name}": shown[name] for name in _DECIDED}
         values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
         return bool(tx.execute(_DECIDE, values).rowcount)
-    if row.state is State.DELETED and not stray.is_shelved:
+    if row.state is State.DELETED and stray.snapshot is None:
         return False  # a deleted server needs no mapping
-    if row.server_uuid is not None and not operation_repair.give_home(tx, row, now):
+    if row.server_uuid is not None and not operation_repair.give_home(tx, stray, now):
         return False
     size = _size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}

@@ -19,8 +19,9 @@ from db.audit import operations as audit_operations
 from db.audit.operations import BodyRole
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from objects import stored
 from objects.instance import State
-from objects.instance_row import InstanceRow
+from objects.instance_row import InstanceRow, Stray, TombstoneSnapshot
 from objects.operation import Operation, OperationKind, OperationState
 from objects.quota import QuotaUsage
 from objects.task import Power
@@ -29,6 +30,7 @@ START_TIMEOUT_S = 3600.0
 """Seconds in which a cell should have the start of a server that was held."""
 
 _M = instance_mappings.c
+_STORED = sa.update(instance_mappings).where(_M.instance_uuid == sa.bindparam("uuid")).values(task_stored=sa.bindparam("content"))
 _HIDE = sa.update(instance_mappings).where(_M.instance_uuid == sa.bindparam("uuid")).values(hidden=sa.bindparam("is_hidden"))
 
 
@@ -43,7 +45,7 @@ def follow_pointers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
 def delete_spare(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str], now: float) -> dict[str, str | None]:
     """Delete those of these bodies that nothing needs; return them with their cells.
 
-    Nothing needs a body whose server is another one, ACTIVE and not deleted, unless an open operation is about it.
+    Nothing needs a body whose server is another one that is there, unless an open operation is about it.
     """
     spare = [each for each in _locked(tx, uuids) if _is_spare(each)]
     operation_steps.drop(tx, stamp, [each.body for each in spare], {}, now)
@@ -51,12 +53,10 @@ def delete_spare(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str], now: fl
 
 
 def _is_spare(each: BodyRole) -> bool:
-    shown, body = each.shown, each.body
-    if shown is None or shown.server.deleted or shown.server.state != "active":
+    server = each.body.server
+    if server.power is Power.INCOMING:  # its guest may have gone over to it
         return False
-    if body.server.power is Power.INCOMING:  # its guest may have gone over to it
-        return False
-    return not body.server.deleted and not each.is_needed
+    return each.is_superseded and not server.deleted and not each.is_needed
 
 
 _OTHERS = sa.select(_M.instance_uuid).where(
@@ -110,21 +110,24 @@ def is_stuck(each: BodyRole) -> bool:
     return each.is_shown and each.operation is None and is_held
 
 
-def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, image_id: str, number: int, now: float) -> None:
+def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, snapshot: TombstoneSnapshot, now: float) -> bool:
     """The server that is this body was shelved, which a restored database has lost: it is on no host, and its snapshot is this.
 
-    The caller has seen the body's tombstone and the snapshot, which a delete of the server would have removed.
+    The caller has seen the body's tombstone, and the snapshot in the image store: a delete of the server would have removed it.
+    False: the server is another body, was deleted, or has an open operation.
     """
     for each in _locked(tx, [uuid]):
-        server = each.body.server
+        server, image_id = each.body.server, snapshot.image_id
         if not each.is_shown or each.operation is not None or server.deleted:
             continue
+        if snapshot.content is not None:  # the feed may not have told it yet
+            tx.execute(_STORED, {"uuid": uuid, "content": stored.dump(snapshot.content)})
         operation = Operation(
             uuid=image_id,  # a snapshot has the UUID of its operation
             server_uuid=each.server,
             kind=OperationKind.SHELVE,
             state=OperationState.SHELVED,
-            number=number,
+            number=snapshot.number,
             power_before=Power.ON,
             project_id=server.project_id,
             user_id=server.user_id,
@@ -138,6 +141,8 @@ def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, image_id: str, num
         )
         operation_accept.store(tx, [operation])
         shelving.offload(tx, stamp, [image_id], now, has_left=True)
+        return True
+    return False
 
 
 def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
@@ -175,14 +180,15 @@ _POINT = (
 )
 
 
-def give_home(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
-    """Whether the server of this lost body has a home row. One that runs gets a home row, if that is lost too.
+def give_home(tx: ApiTransaction, stray: Stray, now: float) -> bool:
+    """Whether the server of this lost body has a home row. One that runs or was shelved gets one, if that is lost too.
 
     The first body of such a server has ended, since its row would permit it to run beside this one.
     """
+    row = stray.row
     if operations.lock_bodies(tx, [row.server]):
         return True
-    if not row.may_run:
+    if not row.may_run and stray.snapshot is None:
         return False
     ended = {"deleted": True, "state": "deleted", "deleted_at": now, "terminated_at": now, "updated_at": now, "hidden": True}
     of_row = {name: getattr(row, name) for name in ("project_id", "user_id", "name", "launch_index", "created_at")}
@@ -192,16 +198,17 @@ def give_home(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
     return True
 
 
-def follow_rows(tx: ApiTransaction, rows: Sequence[InstanceRow], now: float) -> None:
-    """Let servers be the latest of these bodies that may run, and their operations go on from what the cells show.
+def follow_rows(tx: ApiTransaction, strays: Sequence[Stray], now: float) -> None:
+    """Let servers be the latest of these bodies that may run or were shelved, and their operations go on from what the cells show.
 
     The mappings of the bodies were just written. A lost move on its way is open again. Nothing is deleted: the bodies that a
     server was before are found by an audit.
     """
-    for row in sorted(rows, key=lambda each: each.turn):
+    for stray in sorted(strays, key=lambda each: each.row.turn):
+        row = stray.row
         if row.server_uuid is None or tx.execute(_GOES_ON, {"twin": row.uuid, "host": row.host, "now": now}).rowcount:
             continue  # its sweep switches, once the body has told that it is ACTIVE
-        if row.may_run:
+        if row.may_run or stray.snapshot is not None:
             _point(tx, row, now)
         elif row.state in (State.SCHEDULED, State.BUILDING, State.ACTIVE):
             _reopen(tx, row, now)
@@ -233,7 +240,9 @@ def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
 
 
 def _stays(shown: Body, row: InstanceRow) -> bool:
-    """Whether the server stays what it is, because that may run, and is later."""
+    """Whether the server stays what it is, because that is later, and may run or was shelved too."""
+    if not row.may_run:
+        return shown.server.turn > row.turn
     may_run = not shown.server.deleted and shown.server.state == "active" and shown.server.power is not Power.HELD
     return may_run and shown.server.turn > row.turn
 

@@ -19,8 +19,9 @@ from objects import lifecycle, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
 from objects.instance import State
-from objects.instance_row import InstanceRow
+from objects.instance_row import InstanceRow, TombstoneSnapshot
 from objects.port import Port
+from objects.task import Power, StoredContent, TaskState
 
 
 class Rows(Object, frozen=True, kw_only=True):
@@ -96,10 +97,34 @@ def ports(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ..
     return {uuid: own for uuid, own in found.items() if own}
 
 
-def snapshots_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """The latest snapshots of these bodies: the number of the task, and the name in the image store."""
-    query = sa.select(snapshots).where(snapshots.c.instance_uuid.in_(dialect.uuids()))
-    return {row.instance_uuid: (row.number, row.image_id) for row in _chunked(tx, query, uuids)}
+_SHELVED = (
+    sa.select(snapshots, instances.c.task_stored)
+    .join(instances, instances.c.uuid == snapshots.c.instance_uuid)
+    .where(
+        instances.c.state == State.DELETED,
+        instances.c.power == Power.HELD,
+        instances.c.task_state == TaskState.DONE,
+        instances.c.task_number == snapshots.c.number,
+    )
+    .order_by(snapshots.c.instance_uuid)
+)
+"""Tombstones of bodies whose last task was a snapshot: their servers were shelved."""
+
+
+def shelved_after(tx: CellTransaction, after: str, limit: int) -> dict[str, TombstoneSnapshot]:
+    """The snapshots of bodies that ended when their servers were shelved, in order of the bodies' uuids."""
+    found = tx.execute(_SHELVED.where(snapshots.c.instance_uuid > after).limit(limit))
+    return {row.instance_uuid: _snapshot(row) for row in found}
+
+
+def snapshots_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, TombstoneSnapshot]:
+    """The same of these bodies."""
+    query = _SHELVED.where(snapshots.c.instance_uuid.in_(dialect.uuids()))
+    return {row.instance_uuid: _snapshot(row) for row in _chunked(tx, query, uuids)}
+
+
+def _snapshot(row: sa.Row[Any]) -> TombstoneSnapshot:
+    return TombstoneSnapshot(number=row.number, image_id=row.image_id, content=stored.load_or_none(row.task_stored, StoredContent))
 
 
 def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:

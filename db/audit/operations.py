@@ -42,6 +42,13 @@ class BodyRole(Object, frozen=True, kw_only=True):
         bodies = (self.operation.source_uuid, self.operation.twin_uuid) if self.operation is not None else ()
         return self.is_shown or self.body.uuid in bodies
 
+    @property
+    def is_superseded(self) -> bool:
+        """Whether its server is another body, which is ACTIVE; or shelved, as this one was before, on no host."""
+        if self.is_shown or self.shown is None or self.shown.server.deleted:
+            return False
+        return self.shown.server.state == "active" or (self.shown.server.is_shelved and self.body.server.is_shelved)
+
 
 _M = instance_mappings.c
 

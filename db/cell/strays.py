@@ -37,7 +37,15 @@ def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
     ports = cell_rows.ports(tx, [row.uuid for row in rows])
+    deleted = [row.uuid for row in rows if row.state is State.DELETED]
+    snapshots = cell_rows.snapshots_of(tx, deleted) if deleted else {}
     return [
-        Stray(row=row, fault=faults.get(row.uuid), spec=specs.get(row.batch_id or ""), ports=ports.get(row.uuid, ()))
+        Stray(
+            row=row,
+            fault=faults.get(row.uuid),
+            spec=specs.get(row.batch_id or ""),
+            ports=ports.get(row.uuid, ()),
+            snapshot=snapshots.get(row.uuid),
+        )
         for row in rows
     ]

@@ -11,7 +11,7 @@ from db.cell.tasks import TaskFor
 from objects import lifecycle
 from objects.instance import Instance, Server
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
-from objects.task import Power, Task, TaskKind
+from objects.task import Power, StoredContent, Task, TaskKind
 from tests.support.auditing import Ground
 from tests.support.conductor_process import FaultyDatabase
 
@@ -33,11 +33,12 @@ class Moved(Ground):
         task = Task(number=number, kind=TaskKind.POWER, power=Power.HELD)
         self.tasked(uuid, task)
 
-    def tasked(self, uuid: str, task: Task) -> None:
+    def tasked(self, uuid: str, task: Task, content: StoredContent | None = None) -> None:
+        """``content``: what its host has written into the image store."""
         row, database = self.cloud.row(uuid), self.database(uuid)
         database.write(tasks.ask, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
         about = (row.host or "", row.fence, row.attempt, task.number)
-        database.write(instances.transition, [uuid], lambda asked: lifecycle.task_over(asked, *about), 82.0)
+        database.write(instances.transition, [uuid], lambda asked: lifecycle.task_over(asked, *about, stored=content), 82.0)
         database.write(tasks.over, [uuid])
         self.keep()
 

@@ -89,6 +89,13 @@ class Region:
         assert found is not None
         return found
 
+    def snapshot(self, uuid: str) -> tuple[str | None, str]:
+        """The snapshot of a shelved server, and the hash of its content."""
+        batch = self.server(uuid).batch_id
+        move = self.cloud.api.read(mappings.specs, [batch])[batch].move
+        assert move is not None
+        return move.image_id, move.image_hash
+
     def mark(self) -> int:
         found = self.cloud.api.read(incarnation.read)
         return found.mark if found else -1
@@ -339,4 +346,43 @@ def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Reg
     assert region.server(stopped).power is Power.OFF
     assert cloud.ended(cloud.operate(stopped, OperationKind.START)).outcome is Outcome.DONE
     assert cloud.ended(cloud.operate(moved, OperationKind.MIGRATE, args=args)).outcome is Outcome.DONE
+    assert cloud.evidence().drifts == ()
+
+
+@pytest.mark.timeout(300)
+def test_servers_that_were_shelved_after_the_backup_are_shelved_again(region: Region) -> None:
+    """One was ACTIVE at the backup, one queued, one was moved before its shelving, and one was booted after the backup."""
+    cloud = region.cloud
+    region.begin()
+    early, moved = region.boot(2)
+    region.rest()
+    region.stop()
+    [queued] = region.boot(1)
+    backup = backups.take(cloud.api, api.metadata)
+    mark = region.mark()
+    region.begin()
+    [late] = region.boot(1)
+    region.rest()
+    args = OperationArgs(cross_cell=True)
+    cloud.ended(cloud.operate(moved, OperationKind.MIGRATE, timeout=600.0, args=args))
+    shelved = (early, queued, moved, late)
+    for uuid in shelved:
+        cloud.ended(cloud.operate(uuid, OperationKind.SHELVE, timeout=600.0))
+    assert wait_until(lambda: {region.states()[uuid] for uuid in shelved} == {"shelved"}, PATIENCE, 0.2), region.states()
+    snapshots = {uuid: region.snapshot(uuid) for uuid in shelved}
+    assert all(content_hash for _, content_hash in snapshots.values())
+    assert wait_until(lambda: region.guests() == {} and region.mark() > mark + 1, PATIENCE, 0.2)
+    region.stop()
+    cloud.scheduler.stop()
+    backups.restore(cloud.api, api.metadata, backup)
+    cloud.keeper.registry.refresh()
+    cloud.start_scheduler()
+    region.begin()
+    assert {uuid: region.states().get(uuid) for uuid in shelved} == dict.fromkeys(shelved, "shelved"), "before anything is leased"
+    assert {uuid: region.snapshot(uuid) for uuid in shelved} == snapshots
+    auditor = Auditor(cloud.conductor("auditor"), guests=False)
+    assert wait_until(lambda: auditor.repair() == [] and auditor.kinds() == [], PATIENCE, 1.0), auditor.findings()
+    for uuid in shelved:
+        assert cloud.ended(cloud.operate(uuid, OperationKind.UNSHELVE)).outcome is Outcome.DONE
+    assert set(region.guests()) == {region.server(uuid).body_uuid for uuid in shelved}
     assert cloud.evidence().drifts == ()

@@ -16,6 +16,7 @@ from db.api import operations as api_operations
 from db.api.ledger import Stamp
 from db.api.tables import build_requests, instance_mappings
 from db.api.tables import operations as table
+from db.audit import servers as audit_servers
 from db.cell import tasks
 from db.cell.tables import instances as instance_table
 from db.cell.tasks import TaskFor
@@ -24,12 +25,15 @@ from images.store import FolderStore
 from objects.instance import State
 from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
-from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
+from objects.task import Power, StoredContent, Task, TaskArgs, TaskKind, TaskState
 from tests.support.auditing import Auditor, flat
 from tests.support.ground import USUAL
 from tests.support.moved import Moved
 from tests.support.pools import make_network, ports_of
 from tests.support.world import world
+
+CONTENT = StoredContent(size=1, hash_value="a" * 128)
+"""What hosts say of the snapshots that they write."""
 
 
 @pytest.fixture(scope="module", params=USUAL)
@@ -118,7 +122,7 @@ class TestShelved:
         unshelve = site.building(uuid, OperationKind.UNSHELVE)
         spec = site.cloud.api.read(mappings.specs, [site.body(unshelve).batch_id])[site.body(unshelve).batch_id]
         assert spec.move is not None
-        assert spec.move.image_id == snapshot
+        assert (spec.move.image_id, spec.move.image_hash) == (snapshot, CONTENT.hash_value)
         site.give_up(unshelve)
         site.cloud.delete(uuid)
 
@@ -135,6 +139,45 @@ class TestShelved:
         finally:
             site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
+        assert moves_of(site, uuid) == (snapshot, CONTENT.hash_value)
+        site.cloud.delete(uuid)
+
+    def test_a_server_that_was_moved_and_then_deleted_is_deleted_again(self, site: Moved) -> None:
+        """What the restored database shows is the body that was held for the move: it was not shelved."""
+        [uuid] = site.active()
+        before = site.server(uuid)
+        operation = site.moved(uuid)
+        site.cloud.delete(uuid)
+        site.end(operation.twin_uuid or "")
+        site.api(sa.delete(table).where(table.c.server_uuid == uuid))
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
+        shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
+        site.api(mapping(uuid).values(shown | {"host": before.host}))
+        assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
+        assert uuid not in {key for _, key in site.auditor.repair()}
+
+    def test_a_server_that_was_moved_and_then_shelved_is_the_body_that_was_shelved(self, site: Moved, tmp_path: Path) -> None:
+        [uuid] = site.active()
+        before = site.server(uuid)
+        moved_to = site.moved(uuid).twin_uuid or ""
+        shelve = shelved(site, uuid)
+        site.api(sa.delete(table).where(table.c.server_uuid == uuid))
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
+        shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
+        site.api(mapping(uuid).values(shown | {"host": before.host}))
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        store.save(shelve, b"")
+        try:
+            assert (SHELVED_SINCE, moved_to) in site.auditor.kinds()
+            site.auditor.repair()
+            left = site.auditor.repair()
+            assert not {uuid, moved_to, site.server(uuid).body_uuid} & {key for _, key in left}
+        finally:
+            site.auditor.places.images = None
+        assert (site.server(uuid).state, site.server(uuid).deleted) == ("shelved", False)
+        assert moves_of(site, uuid) == (shelve, CONTENT.hash_value)
+        _, records = site.cloud.api.read(audit_servers.records, [uuid, moved_to])
+        assert {uuid: record.deleted for uuid, record in records.items()} == {uuid: True, moved_to: True}
         site.cloud.delete(uuid)
 
     def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
@@ -157,17 +200,32 @@ def forget(tx: ApiTransaction, stamp: Stamp, uuid: str) -> None:
 def shelved_after_the_backup(site: Moved) -> tuple[str, str]:
     """A server that is ACTIVE for the API database, and a tombstone in its cell; and its snapshot."""
     [uuid] = site.active()
-    shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
-    args = TaskArgs(image_id=shelve.uuid)
-    site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD, args=args))
-    site.finish()
-    site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
-    site.end(uuid)
-    site.api(sa.delete(table).where(table.c.uuid == shelve.uuid))
+    snapshot = shelved(site, uuid)
+    site.api(sa.delete(table).where(table.c.uuid == snapshot))
     site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
     shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
-    site.api(mapping(uuid).values(shown))
-    return uuid, shelve.uuid
+    site.api(mapping(uuid).values(shown | {"task_stored": None}))
+    return uuid, snapshot
+
+
+def shelved(site: Moved, uuid: str) -> str:
+    """Shelve a server that has a host; returns the name of its snapshot."""
+    body = site.server(uuid).body_uuid
+    shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
+    task = Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD, args=TaskArgs(image_id=shelve.uuid))
+    site.tasked(body, task, CONTENT)
+    site.finish()
+    site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+    site.end(body)
+    return shelve.uuid
+
+
+def moves_of(site: Moved, uuid: str) -> tuple[str, str]:
+    """The snapshot that a shelved server is built from again, and the hash of its content."""
+    batch = site.server(uuid).batch_id
+    move = site.cloud.api.read(mappings.specs, [batch])[batch].move
+    assert move is not None
+    return move.image_id or "", move.image_hash
 
 
 class TestPermits:
