@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from cells.verdict import latest_of
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from db.api.operations import Body
@@ -67,8 +68,17 @@ def _judge(places: Places, each: BodyRole, rows: dict[str, InstanceRow]) -> Find
     body, shown, operation = each.body, each.shown, each.operation
     if shown is None or body.uuid not in rows or shown.uuid not in rows:
         return None
+    if operation is not None and operation.frozen is not None:  # what the server is cannot be told while both may run
+        is_later = latest_of([rows[body.uuid], rows[shown.uuid]]).uuid == body.uuid
+        return _held(places, each, rows, shown if is_later else body)
     is_built = operation is not None and operation.state is OperationState.BUILDING and operation.twin_uuid == body.uuid
     other = shown if is_built and operation is not None and operation.kind.holds else body
+    return _held(places, each, rows, other)
+
+
+def _held(places: Places, each: BodyRole, rows: dict[str, InstanceRow], other: Body) -> Finding:
+    """``other``: the body that may not run."""
+    body, shown = each.body, each.shown or each.body
     row, told = rows[other.uuid], other.server
     is_told = told.power is Power.HELD and told.task_number > row.task_number
     number = told.task_number if is_told else row.task_number + 1

@@ -248,6 +248,27 @@ class TestPermits:
         site.end(uuid)
 
 
+    def test_while_an_operation_is_not_compared_the_older_body_is_held(self, site: Moved) -> None:
+        """Both databases have lost that the server was moved on: the body that it has now was adopted."""
+        [uuid] = site.active()
+        operation = site.building(uuid)
+        site.built(operation)
+        site.database(uuid).write(lambda tx: tx.execute(row(uuid).values(power=Power.ON, task_number=0, version=1000)))
+        site.api(mapping(uuid).values(power=Power.ON, task_number=0, seen=1000))
+        lost = {"state": OperationState.VERIFY, "twin_uuid": str(uuids.uuid4()), "frozen": "the restore"}
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(lost))
+        [finding] = [each for each in site.auditor.findings() if each.kind == permits.PERMITTED]
+        assert (finding.key, finding.facts[0]) == (operation.twin_uuid, uuid)
+        site.auditor.repair()
+        assert site.cloud.row(uuid).power is Power.HELD
+        site.api(sa.delete(table).where(table.c.uuid == operation.uuid))
+        site.auditor.repair()
+        site.end(operation.twin_uuid or "")
+        site.cloud.delete(uuid)
+        site.auditor.repair()
+        site.end(uuid)
+
+
 class TestBodies:
     def test_a_body_that_nothing_needs_is_deleted_with_its_guest(self, site: Moved) -> None:
         """As where an operation was removed by hand."""
