@@ -189,13 +189,21 @@ def _judge_shelved(places: Places, make: partial[Finding], record: Record, row: 
 
 
 def _ended_later(places: Places, record: Record) -> bool:
-    """Whether all bodies of its server have ended, and the latest of them was not held: so the server was moved, and deleted."""
-    bodies: list[InstanceRow] = []
+    """Whether all bodies of its server have ended, and a later one that was not shelved, or whose snapshot is gone.
+
+    So the server was moved, and deleted after that.
+    """
+    bodies: dict[str, tuple[str, InstanceRow]] = {}
     for cell in places.builders:
-        bodies += places.ask(cell.uuid, cell_rows.bodies, [record.server]) or ()
-    if places.unknown or any(row.state is not State.DELETED for row in bodies):
+        bodies |= {row.uuid: (cell.uuid, row) for row in places.ask(cell.uuid, cell_rows.bodies, [record.server]) or ()}
+    rows = [row for _, row in bodies.values()]
+    if places.unknown or not rows or any(row.state is not State.DELETED for row in rows):
         return False
-    return bool(bodies) and latest_of(bodies).power != Power.HELD
+    latest = latest_of(rows)
+    if latest.power != Power.HELD:
+        return True
+    found = snapshot_of(places, bodies[latest.uuid][0], latest)
+    return found is not None and not found.is_saved
 
 
 def _judge_deleted(places: Places, make: partial[Finding], record: Record, row: InstanceRow, applied: bool) -> Iterator[Finding]:

@@ -1,10 +1,12 @@
 """Run the pages of the operator's guide as a reader would: block by block, and compare what they say with what they promise.
 
-A page has blocks ``sh`` (``sh exit=1``: where that is the exit status), each perhaps followed by a block ``output``, in which
-``...`` stands for anything in a line, and a line ``...`` for any lines. Spaces and the borders of tables do not count.
+A page has blocks ``sh`` (``sh exit=1``: where that is the exit status; ``sh mariadb``: for a reader with that database server),
+each perhaps followed by a block ``output``, in which ``...`` stands for anything in a line, and a line ``...`` for any lines.
+Spaces and the borders of tables do not count.
 
 Comments tell what a reader does by other means. ``<!-- stop: FILES -->``, ``<!-- restart: FILES -->``: the processes with these
-configuration files. ``<!-- away: CELL -->``, ``<!-- back: CELL -->``: its database does not answer, and answers again.
+configuration files. ``<!-- away: CELL -->``, ``<!-- back: CELL -->``: its database does not answer, and answers again; a reader
+with a server follows the page there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from cli import app
 from db.sql.engine import Database
 from service.periodic import wait_until
 from tests.support import vhosts
-from tests.support.databases import closed_port
+from tests.support.databases import SERVERS, closed_port
 from tests.support.processes import RoleProcess
 
 PATIENCE = 90.0
@@ -77,6 +79,13 @@ def blocks(page: str) -> Iterator[Block]:
         yield last
 
 
+def steps(page: str, heading: str) -> list[str]:
+    """A section of a page, split before each of its numbered steps. The first text is what comes before them."""
+    section = re.split(r"^## ", page, flags=re.MULTILINE)
+    [text] = [part for part in section if part.startswith(f"{heading}\n")]
+    return re.split(r"^(?=\d+\. )", text, flags=re.MULTILINE)
+
+
 def programs(folder: Path) -> Path:
     """A folder with the command of this checkout, whatever is installed."""
     program = folder / "bin" / "superconductor"
@@ -91,10 +100,13 @@ def programs(folder: Path) -> Path:
 
 
 class Reader:
-    """Follows pages in a folder. ``meant``: what stands for texts of the pages here, such as the URL of a broker."""
+    """Follows pages in a folder. ``meant``: what stands for texts of the pages here, such as the URL of a broker. ``server``: its
+    databases are there.
+    """
 
-    def __init__(self, folder: Path, meant: Mapping[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, meant: Mapping[str, str], capsys: pytest.CaptureFixture[str], server: str = "sqlite") -> None:
         self.folder = folder
+        self._server = server
         self._meant = meant
         self._capsys = capsys
         self._running: dict[str, RoleProcess] = {}
@@ -102,16 +114,22 @@ class Reader:
         self._starting: list[RoleProcess] = []
 
     def read(self, page: Path) -> None:
-        text = page.read_text()
+        self.follow(page.read_text(), page.name)
+
+    def follow(self, text: str, name: str) -> None:
+        """``text``: of a page, or a part of one. ``name``: of the page."""
         for here, there in self._meant.items():
             text = text.replace(here, there)
         for block in blocks(text):
-            where = f"{page.name}, line {block.line}"
-            if block.kind == "sh":
+            where = f"{name}, line {block.line}"
+            if block.kind == "sh" and self._is_for_us(block):
                 self._follow(block, where)
-            else:
-                for name in block.text.split():
-                    self._steps[block.kind](self, name)
+            elif block.kind in ("stop", "restart") or (block.kind in ("away", "back") and self._server == "sqlite"):
+                for each in block.text.split():
+                    self._steps[block.kind](self, each)
+
+    def _is_for_us(self, block: Block) -> bool:
+        return not set(block.info.split()) & SERVERS.keys() or self._server in block.info.split()
 
     def close(self) -> None:
         for process in self._running.values():
@@ -123,7 +141,7 @@ class Reader:
         said: list[str] = []
 
         def promised() -> bool:
-            output, status = self._run(block, where)
+            output, status = self._run(block)
             said.append(f"{output}status {status}")
             return status == block.status and (block.promise is None or is_like(output, block.promise))
 
@@ -133,13 +151,14 @@ class Reader:
             f"{where}: {said[-1]}\nis not like\n{block.promise}status {block.status}"
         )
 
-    def _run(self, block: Block, where: str) -> tuple[str, int]:
-        """What the commands say, and the exit status of the last one."""
+    def _run(self, block: Block) -> tuple[str, int]:
+        """What the commands say, and the exit status of the last one: the first that fails is the last."""
         said, status = "", 0
         for command in _commands(block.text):
-            assert status == 0, f"{where}: {said}"
             output, status = self._one(command)
             said += output
+            if status != 0:
+                break
         return said, status
 
     def _one(self, command: str) -> tuple[str, int]:

@@ -180,6 +180,22 @@ class TestShelved:
         assert {uuid: record.deleted for uuid, record in records.items()} == {uuid: True, moved_to: True}
         site.cloud.delete(uuid)
 
+    def test_a_server_that_was_moved_shelved_and_then_deleted_is_deleted_again(self, site: Moved, tmp_path: Path) -> None:
+        [uuid] = site.active()
+        moved_to = site.moved(uuid).twin_uuid or ""
+        shelved(site, uuid)
+        site.api(sa.delete(table).where(table.c.server_uuid == uuid))
+        site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
+        shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
+        site.api(mapping(uuid).values(shown))
+        store = site.auditor.places.images = FolderStore(tmp_path / "images")
+        store.save("another", b"")
+        try:
+            assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
+            assert not {uuid, moved_to} & {key for _, key in site.auditor.repair()}
+        finally:
+            site.auditor.places.images = None
+
     def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
         uuid, _ = shelved_after_the_backup(site)
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
@@ -246,7 +262,6 @@ class TestPermits:
         site.cloud.delete(uuid)
         site.auditor.repair()
         site.end(uuid)
-
 
     def test_while_an_operation_is_not_compared_the_older_body_is_held(self, site: Moved) -> None:
         """Both databases have lost that the server was moved on: the body that it has now was adopted."""
