@@ -32,7 +32,7 @@ from objects.instance import State
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
 from objects.phase import vm_state_of
 from objects.process import AGENT_BINARY
-from objects.task import TaskState
+from objects.task import Power, TaskState
 from service.isolate import isolate
 
 T = TypeVar("T")
@@ -166,7 +166,10 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
     if body.hidden or server.host != row.host:  # what its cell did has not been read yet
         return Need.WAIT, "its server is elsewhere: see 'superconductor verify' if it stays"
     if not allows(kind, operation_accept.wanted_power(body, operation), failed=server.task_state is TaskState.FAILED):
-        return Need.STUCK, f"it is {vm_state_of(server)}: a server is migrated while it is active or stopped"
+        state = vm_state_of(server)
+        is_paused = server.power is Power.PAUSED and not order.live
+        also = ", and with --live while it is paused" if is_paused and kind is OperationKind.MIGRATE else ""
+        return Need.STUCK, f"it is {state}: a server is migrated while it is active or stopped{also}"
     return Need.MOVE, ""
 
 

@@ -103,7 +103,7 @@ class HostDrain(_OfOneHost):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--live", action="store_true", help="migrate running servers live")
+        parser.add_argument("--live", action="store_true", help="migrate running and paused servers live")
         parser.add_argument("--confirm", action="store_true", help="confirm resizes that wait for their users")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

@@ -21,7 +21,7 @@ import msgspec
 
 from objects import errors, text, typed
 from objects.base import Object
-from objects.task import SendTarget
+from objects.task import Power, SendTarget
 from service.confined import open_below, read_below
 
 DISK_SIZE_LIMIT = 1 << 20
@@ -33,7 +33,7 @@ _PART, _NEW, _INCOMING, _SENDING = ".part", ".new", ".incoming", ".sending"
 class Disk(Object, frozen=True, kw_only=True):
     """The contents. ``writes``: how often the guest has written. ``torn``: the guest wrote while this copy was made.
 
-    ``received_from``: the body whose guest came here live.
+    ``received_from``: the body whose guest came here live. ``received_power``: on, or paused, as it came.
     """
 
     server_uuid: str
@@ -41,6 +41,7 @@ class Disk(Object, frozen=True, kw_only=True):
     writes: int = 0
     torn: bool = False
     received_from: str | None = None
+    received_power: Power = Power.ON
 
 
 def disks_path(state_path: str, host: str) -> Path:
@@ -123,12 +124,16 @@ class Disks:
         _beside(file, _INCOMING).unlink(missing_ok=True)
         return file.exists()
 
-    def has(self, uuid: str) -> bool:
-        """Whether the body has a disk."""
-        return file_of(self._path, uuid).exists()
+    def received_power(self, uuid: str) -> Power | None:
+        """How the guest has come to this body, which listened; None: none has come."""
+        disk = _read(file_of(self._path, uuid))
+        return disk.received_power if disk is not None else None
 
-    def hand_over(self, uuid: str, target_state_path: str, target: SendTarget) -> None:
-        """Give the disk's contents to the target, if that listens. Raises ``errors.TaskFailed``, and then it has nothing."""
+    def hand_over(self, uuid: str, target_state_path: str, target: SendTarget, power: Power) -> None:
+        """Give the disk's contents to the target, if that listens. Raises ``errors.TaskFailed``, and then it has nothing.
+
+        ``power``: of the guest, on or paused.
+        """
         file = file_of(self._path, uuid)
         there = file_of(_peers_path(target_state_path, target.host), target.instance_uuid)
         disk = _read(file)
@@ -138,7 +143,7 @@ class Disks:
         incoming = _beside(there, _INCOMING)
         try:
             with os.fdopen(_open_incoming(incoming), "r+b") as contents:
-                contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid)))
+                contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid, received_power=power)))
                 contents.truncate()
             incoming.rename(there)
         except FileNotFoundError:

@@ -177,11 +177,11 @@ class ComputeDriver(Protocol):
         ...
 
     def send(self, uuid: str, target: SendTarget, cancel: threading.Event) -> None:
-        """Migrate the running guest live to ``target``, an INCOMING guest, and return when it is off here: its power is then HELD.
+        """Migrate the guest live to ``target``, an INCOMING guest, and return when it is off here: its power is then HELD.
 
-        In one step it stops here and runs there. Until then it runs here, also if this call raises, is cancelled or dies. Called
-        again for a guest that has gone over, it returns. Must return or raise soon after ``cancel`` is set. A driver that cannot
-        migrate live raises ``errors.TaskFailed``.
+        In one step it stops here and runs there. Until then it runs here, also if this call raises, is cancelled or dies. A paused
+        guest goes over in the same way, and never runs meanwhile. Called again for a guest that has gone over, it returns. Must
+        return or raise soon after ``cancel`` is set. A driver that cannot migrate live raises ``errors.TaskFailed``.
         """
         ...
 

@@ -60,6 +60,10 @@ RAISED: Mapping[SpawnOutcome, tuple[type[Exception], str]] = {
 }
 
 
+_SENDABLE = (Power.ON, Power.PAUSED)
+"""The powers with which a guest goes over to another host live. It has the same one there."""
+
+
 def draw(host: str, uuid: str, purpose: str) -> float:
     """A number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{purpose}\n{host}\n{uuid}".encode(), digest_size=8).digest()
@@ -101,9 +105,9 @@ def cut_power(state_path: str, host: str) -> None:
 
 def _power_now(guest: Guest, disks: Disks, state_path: str) -> Power:
     """The power of a guest in a journal. A guest that has just come or gone over has another one than the journal says."""
-    if guest.power is Power.INCOMING and disks.has(guest.uuid):
-        return Power.ON
-    if guest.power is Power.ON and disks.went_over(guest.uuid, state_path):
+    if guest.power is Power.INCOMING:
+        return disks.received_power(guest.uuid) or Power.INCOMING
+    if guest.power in _SENDABLE and disks.went_over(guest.uuid, state_path):
         return Power.HELD
     return guest.power
 
@@ -191,12 +195,12 @@ class SimulatedDriver:
         if guest.power is Power.HELD:
             self._gone_over(guest)
             return
-        if guest.power is not Power.ON:
-            raise errors.TaskFailed(f"The guest does not run: its power is {guest.power}.")
+        if guest.power not in _SENDABLE:
+            raise errors.TaskFailed(f"The guest neither runs nor is paused: its power is {guest.power}.")
         self._check_task(uuid, hard=False)
         if cancel.wait(self._settings.copy_delay) if self._settings.copy_delay else cancel.is_set():
             raise errors.TaskFailed("The migration was cancelled.")
-        self._disks.hand_over(uuid, self._settings.state_path, target)
+        self._disks.hand_over(uuid, self._settings.state_path, target, guest.power)
         self._gone_over(guest)
 
     def rebuild(self, guest: Guest, changes: DriveChanges, secrets: BootSecrets | None) -> None:

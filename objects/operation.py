@@ -231,7 +231,7 @@ ALLOWED: dict[OperationKind, frozenset[Power]] = {
     OperationKind.REBUILD: frozenset({Power.ON, Power.OFF}),  # and it stays so
     OperationKind.MIGRATE: frozenset({Power.ON, Power.OFF}),
     OperationKind.RESIZE: frozenset({Power.ON, Power.OFF}),
-    OperationKind.LIVE_MIGRATE: frozenset({Power.ON}),
+    OperationKind.LIVE_MIGRATE: frozenset({Power.ON, Power.PAUSED}),  # and it stays so
     OperationKind.EVACUATE: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED, Power.RESCUED}),
     OperationKind.RESET: frozenset(),
     OperationKind.FAIL: frozenset({Power.ON, Power.OFF, Power.PAUSED, Power.SUSPENDED}),

@@ -142,11 +142,12 @@ POWER_STATES = {
 
 
 def power_state_of(server: Server) -> int:
-    """The power as the Compute API numbers it. A server runs while it is migrated live."""
+    """The power as the Compute API numbers it. A server that is migrated live has meanwhile the one that it had."""
     if server.state not in ("active", "deleting", "shelved"):
         return 0
-    is_live = server.operation is not None and server.operation.kind is OperationKind.LIVE_MIGRATE
-    return POWER_STATES[Power.ON if is_live else server.power]
+    operation = server.operation
+    is_live = operation is not None and operation.kind is OperationKind.LIVE_MIGRATE
+    return POWER_STATES[operation.power_before if operation is not None and is_live else server.power]
 
 
 SOFT_DELETED = "soft-delete"

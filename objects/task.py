@@ -19,8 +19,8 @@ class Power(enum.StrEnum):
     """What a guest is to be, or is.
 
     ``HELD``: off, and may not run until a later task says so, because another body may run. ``INCOMING``: it listens for the memory
-    and disk of another body's guest, and runs once it has received them. ``RESCUED``: it runs from a rescue image, and has its own
-    root disk as the second one.
+    and disk of another body's guest, and is as that was once it has received them. ``RESCUED``: it runs from a rescue image, and
+    has its own root disk as the second one.
     """
 
     ON = "on"
@@ -39,10 +39,10 @@ class Power(enum.StrEnum):
 
 class TaskKind(enum.StrEnum):
     """``POWER``: bring the guest to the row's power. ``SNAPSHOT``: the same, and copy its disk to the image store. ``SEND``: live
-    migration of the running guest to a body that is INCOMING. ``IMAGE``: make an image of its disk as it is at one moment; the
-    guest stays as it is. ``RESCUE``: boot it from a rescue image. ``PASSWORD``: give it another administrator's password.
-    ``CRASH_DUMP``: interrupt it so that its system dumps its memory. ``INTERFACES``: bring it to the row's power, with these
-    network interfaces and no others.
+    migration of the guest, which runs or is paused, to a body that is INCOMING. ``IMAGE``: make an image of its disk as it is at
+    one moment; the guest stays as it is. ``RESCUE``: boot it from a rescue image. ``PASSWORD``: give it another
+    administrator's password. ``CRASH_DUMP``: interrupt it so that its system dumps its memory. ``INTERFACES``: bring it to the
+    row's power, with these network interfaces and no others.
 
     Reboots, rebuilds and crash dumps are carried out once at most. The others may be repeated.
     """

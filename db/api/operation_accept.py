@@ -170,6 +170,12 @@ def store(tx: ApiTransaction, some: Sequence[Operation]) -> None:
         raise errors.Conflict(f"another operation on {which} was just accepted; wait until it has ended") from error
 
 
+def _power_before_lost_move(source: Body, twin: Body) -> Power:
+    if twin.server.power is Power.INCOMING and source.server.power is Power.PAUSED:
+        return Power.PAUSED
+    return Power.OFF if twin.server.power is Power.OFF else Power.ON
+
+
 def moving(source: Body, twin: Body, now: float, *, frozen: str | None = None) -> Operation:
     """The operation that has made the body ``twin``, as far as that is known. It is on its way."""
     is_live, is_respawn = twin.server.power is Power.INCOMING, source.server.state == "error"
@@ -181,7 +187,7 @@ def moving(source: Body, twin: Body, now: float, *, frozen: str | None = None) -
         kind=kind,
         state=OperationState.BUILDING,
         number=twin.server.turn * NUMBERS,
-        power_before=Power.OFF if twin.server.power is Power.OFF else Power.ON,
+        power_before=_power_before_lost_move(source, twin),
         project_id=twin.server.project_id,
         user_id=twin.server.user_id,
         request_id=f"req-{new}",

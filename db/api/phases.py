@@ -110,6 +110,7 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
 POWER_STATE: sa.ColumnElement[Any] = sa.case(
     (_IS_SHELVED, POWER_STATES[Power.OFF]),
     (_C.state != "active", 0),
+    (sa.and_(_IS_LIVE, _BEFORE == Power.PAUSED), POWER_STATES[Power.PAUSED]),
     (_IS_LIVE, POWER_STATES[Power.ON]),
     *_by_power(_C.power, POWER_STATES),
     else_=0,

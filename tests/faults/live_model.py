@@ -2,7 +2,8 @@
 
 Modelled (``docs/moves.md``): the operation from *building* on, both bodies with their mappings, rows, feeds, agents and guests, and
 the transfer between the two hypervisors. The steps before are those of any move (``moves_model``). The transfer goes over in one
-step of the hypervisors: the source's guest stops and the twin's runs. It goes on when an agent dies, and it may fail at any moment.
+step of the hypervisors: the source's guest stops and the twin's runs, or is paused as the source's was. It goes on when an agent
+dies, and it may fail at any moment.
 
 Free are delay and reordering, a user's delete, the operation's deadline, a build or a transfer that fails. A FAULT costs one of
 ``faults``: a message lost or doubled, an agent killed, a host without power.
@@ -32,6 +33,7 @@ GUARDS = {
     "incoming-stays": "an agent leaves a guest alone whose row says incoming: it may have received and run",
     "undo-waits": "the source is started again only after the twin was told ended",
     "ask-number": "a cell takes a task only if its number is higher than the one the row has",
+    "power-before": "whoever has the guest at the end is asked for the power that the server had, and not to run",
 }
 """Every guard of a live migration; a model may be built without some of them, to see what they are for."""
 
@@ -39,9 +41,9 @@ SOURCE, TWIN = 0, 1
 SEND, ON, START = 4, 6, 7
 """Task numbers: of the source's transfer, of the twin's question whether it has received, and of *starting*."""
 
-KINDS = {SEND: "send", ON: "on", START: "on"}
-POWERS = {SEND: "held", ON: "on", START: "on"}
+KINDS = {SEND: "send", ON: "power", START: "power"}
 OVER = ("done", "failed")
+ALIVE = ("on", "paused")
 ON_THE_WIRE = ("task", "report")
 OPEN = ("building", "sending", "undoing", "starting")
 
@@ -73,8 +75,9 @@ class Agent(NamedTuple):
 class State(NamedTuple):
     """The whole world. Per body: ``told``, ``deleted``, ``rows``, ``feeds``, ``agents``, ``guests``.
 
-    A guest is on, off, incoming (it listens), closed (it will never receive) or none. ``transfer``: the hypervisors are at it.
-    ``late``: the deadline has passed. ``cut``: some host lost power. ``gone``: the user has deleted the server.
+    A guest is on, paused, off, incoming (it listens), closed (it will never receive) or none. ``transfer``: the hypervisors are
+    at it. ``late``: the deadline has passed. ``cut``: some host lost power. ``gone``: the user has deleted the server. ``before``:
+    the power that the server had.
     """
 
     operation: str
@@ -91,22 +94,23 @@ class State(NamedTuple):
     bag: frozenset[Message]
     faults: int
     cut: bool = False
+    before: str = "on"
 
 
 Step = tuple[Label, int, State]
 
 
 class Model:
-    """The transactions and the steps. ``without``: guards that are left out."""
+    """The transactions and the steps. ``before``: the power of the server, on or paused. ``without``: guards that are left out."""
 
-    def __init__(self, faults: int = 0, *, deletes: bool = True, without: Collection[str] = ()) -> None:
-        self.faults, self.deletes, self.off = faults, deletes, frozenset(without)
+    def __init__(self, faults: int = 0, *, deletes: bool = True, before: str = "on", without: Collection[str] = ()) -> None:
+        self.faults, self.deletes, self.before, self.off = faults, deletes, before, frozenset(without)
 
     def on(self, guard: str) -> bool:
         return guard not in self.off
 
     def initial(self) -> State:
-        source, twin = Row("ACTIVE"), Row("BUILDING", power="incoming")
+        source, twin = Row("ACTIVE", power=self.before), Row("BUILDING", power="incoming")
         return State(
             operation="building",
             late=False,
@@ -117,10 +121,11 @@ class Model:
             rows=(source, twin),
             feeds=((), ()),
             agents=(Agent(), Agent()),
-            guests=("on", ""),
+            guests=(self.before, ""),
             transfer=False,
             bag=frozenset(),
             faults=self.faults,
+            before=self.before,
         )
 
     # -- transactions ----------------------------------------------------------------------------------------------------------
@@ -134,7 +139,13 @@ class Model:
         row = s.rows[body]
         if row.state != "ACTIVE" or number == row.number or (number < row.number and self.on("ask-number")):
             return s
-        return self.set_row(s, body, number=number, power=POWERS[number], task="ordered")
+        return self.set_row(s, body, number=number, power=self.power_of(s, number), task="ordered")
+
+    def power_of(self, s: State, number: int) -> str:
+        """What the task with this number asks for."""
+        if number == SEND:
+            return "held"
+        return s.before if self.on("power-before") else "on"
 
     def begin(self, s: State, body: int, number: int) -> State:
         row, agent = s.rows[body], s.agents[body]
@@ -233,11 +244,14 @@ class Model:
 
     def hypervisors(self, s: State) -> Iterator[Step]:
         if s.transfer:
-            if s.guests == ("on", "incoming"):
-                yield ("goes over",), PROTOCOL, s._replace(guests=("off", "on"), transfer=False)
+            if self.ready(s):
+                yield ("goes over",), PROTOCOL, s._replace(guests=("off", s.guests[SOURCE]), transfer=False)
             yield ("transfer fails",), ENVIRONMENT, s._replace(transfer=False)
-            if s.guests != ("on", "incoming"):
+            if not self.ready(s):
                 yield ("transfer breaks",), PROTOCOL, s._replace(transfer=False)
+
+    def ready(self, s: State) -> bool:
+        return s.guests[SOURCE] in ALIVE and s.guests[TWIN] == "incoming"
 
     def hosts(self, s: State) -> Iterator[Step]:
         for body, agent in enumerate(s.agents):
@@ -249,7 +263,7 @@ class Model:
                 yield ("agent compares", body), PROTOCOL, self.restored(s, body)
             down = s._replace(agents=put(s.agents, body, Agent(up=False)))
             yield ("agent killed", body), FAULT, down
-            after = {"on": "off", "incoming": "closed"}.get(guest, guest)
+            after = {"on": "off", "paused": "off", "incoming": "closed"}.get(guest, guest)
             yield ("power cut", body), FAULT, down._replace(guests=put(s.guests, body, after), transfer=False, cut=True)
             if row.state == "DELETING":
                 t = s._replace(guests=put(s.guests, body, ""), transfer=False, agents=put(s.agents, body, Agent()))
@@ -273,7 +287,7 @@ class Model:
         if row.power == "on" and guest == "off":
             return s._replace(guests=put(s.guests, body, "on"))
         wrong = row.power == "held" and row.task == "done"
-        if guest == "on" and (wrong or (row.power == "incoming" and not self.on("incoming-stays"))):
+        if guest in ALIVE and (wrong or (row.power == "incoming" and not self.on("incoming-stays"))):
             return s._replace(guests=put(s.guests, body, "off"))
         return s
 
@@ -289,14 +303,14 @@ class Model:
                 t._replace(agents=put(t.agents, body, agent._replace(result=result))),
             )
 
-        if KINDS[agent.task] == "on":
-            if guest in ("on", "off"):
-                yield ends("done", "on")
+        if KINDS[agent.task] == "power":
+            if guest in (*ALIVE, "off"):
+                yield ends("done", self.power_of(s, agent.task))
             else:
                 yield ends("failed", "closed" if self.on("closes") else guest)
         elif s.transfer:
             return  # it waits for its end
-        elif s.guests == ("on", "incoming"):
+        elif self.ready(s):
             yield ("sends",), PROTOCOL, s._replace(transfer=True)
             yield ends("failed")  # it could not begin
         else:
@@ -326,19 +340,21 @@ class Model:
 
 def unsafe(s: State) -> str | None:
     """The invariant that this state breaks, if any."""
-    if [row.state in ("BUILDING", "ACTIVE") and row.power == "on" for row in s.rows] == [True, True]:
+    if all(row.state in ("BUILDING", "ACTIVE") and row.power in ALIVE for row in s.rows):
         return "M0 both rows permit their guests to run"
-    if s.guests == ("on", "on"):
+    if all(guest in ALIVE for guest in s.guests):
         return "M1 both guests run"
-    if any(g == "on" and r.power == "held" and r.task == "done" for g, r in zip(s.guests, s.rows, strict=True)):
+    if any(g in ALIVE and r.power == "held" and r.task == "done" for g, r in zip(s.guests, s.rows, strict=True)):
         return "M9 a row says held, done, and its guest runs"
     if s.gone:
         return None
     if s.deleted[s.pointer]:
         return "M5 the server is a deleted body"
-    if "on" not in s.guests and not s.cut:
+    if not any(guest in ALIVE for guest in s.guests) and not s.cut:
         return "L1 the guest has stopped"
-    if s.cut and not any(guest in ("on", "off") for guest in s.guests):
+    if s.before == "paused" and "on" in s.guests:
+        return "L2 the guest of a paused server runs"
+    if s.cut and not any(guest in (*ALIVE, "off") for guest in s.guests):
         return "M7 no complete disk is left"
     return None
 
@@ -352,8 +368,9 @@ def unfinished(s: State) -> str | None:
     other = 1 - s.pointer
     if s.rows[other].state != "DELETED" or s.guests[other]:
         return "E4 another body is left"
-    if s.guests[s.pointer] != "on" or s.rows[s.pointer].power != "on":
-        return "E3 the server is not on"
+    is_lost = s.before == "paused" and s.cut and s.guests[s.pointer] == "off"  # its host then tells that it has stopped
+    if s.rows[s.pointer].power != s.before or not (s.guests[s.pointer] == s.before or is_lost):
+        return f"E3 the server is not {s.before}"
     return None
 
 
@@ -366,10 +383,10 @@ def search(model: Model, limit: int = 0) -> Result:
 
 def main() -> int:
     broken = False
-    for faults, deletes in ((0, True), (1, False)):
+    for before, faults, deletes in (("on", 0, True), ("on", 1, False), ("paused", 0, True), ("paused", 1, False)):
         began = time.monotonic()
-        print(f"live migration, faults {faults}{', deletes' if deletes else ''}")
-        found = search(Model(faults, deletes=deletes))
+        print(f"live migration, server {before}, faults {faults}{', deletes' if deletes else ''}")
+        found = search(Model(faults, deletes=deletes, before=before))
         show(found, time.monotonic() - began)
         broken = broken or found.broken is not None
     for guard, meaning in GUARDS.items():
@@ -380,7 +397,8 @@ def main() -> int:
 
 def without(guard: str) -> Model:
     """The model without this guard, with as many faults as it takes to miss it."""
-    return Model(int(guard in ("looks-later", "incoming-stays")), deletes=False, without=[guard])
+    before = "paused" if guard == "power-before" else "on"
+    return Model(int(guard in ("looks-later", "incoming-stays")), deletes=False, before=before, without=[guard])
 
 
 if __name__ == "__main__":

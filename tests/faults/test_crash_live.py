@@ -18,7 +18,7 @@ from objects.instance import State
 from objects.operation import OperationKind, OperationState, Outcome
 from objects.task import Power, SendTarget, TaskState
 from service.periodic import wait_until
-from tests.faults.test_crash_operations import HOSTS, call_dead, disk, ended, expire, kill_agent, rests
+from tests.faults.test_crash_operations import HOSTS, call_dead, disk, ended, expire, keep_going, kill_agent, rests
 from tests.support.ground import CHOSEN
 from tests.support.move_drive import LIVE_STEPS, MoveDrive, boot, cross_cell
 from tests.support.world import PATIENCE, World, world
@@ -115,6 +115,57 @@ def test_an_operator_gives_it_up_before_the_guest_has_gone_over(cloud: World, uu
     rests_unstopped(cloud, uuid, {"a1"})
 
 
+class TestPausedServer:
+    """It is paused on the other host, or where it was, and no guest of it has run meanwhile."""
+
+    @pytest.fixture
+    def paused(self, cloud: World, uuid: str) -> str:
+        keep_going(cloud, cloud.operate(uuid, OperationKind.PAUSE))
+        return uuid
+
+    def rests_paused(self, cloud: World, uuid: str, hosts: set[str]) -> None:
+        rests(cloud, uuid, hosts, Power.PAUSED, copied=False)
+        assert disk(cloud, uuid).writes == 1, "the guest was started again"
+        for host in cloud.homes:
+            powers = [entry.changed.power for entry in cloud.journal(host) if entry.changed is not None]
+            since = powers[powers.index(Power.PAUSED) :] if Power.PAUSED in powers else powers
+            assert Power.ON not in since, f"the guest ran on {host}"
+
+    @pytest.mark.parametrize("step", LIVE_STEPS[LIVE_STEPS.index("active") :])
+    def test_after_each_step_others_finish(self, cloud: World, paused: str, step: str) -> None:
+        move = MoveDrive(cloud, paused, LIVE).upto(step)
+        cloud.start_conductor()
+        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        self.rests_paused(cloud, paused, {"a2", "a3"})
+
+    @pytest.mark.parametrize("step", ["active", "send asked", "sent", "twin asked", "received"])
+    def test_after_some_steps_the_deadline_passes(self, cloud: World, paused: str, step: str) -> None:
+        move = MoveDrive(cloud, paused, LIVE, timeout=30.0).upto(step)
+        cloud.api.write(expire, move.operation.uuid)
+        cloud.start_conductor()
+        found = ended(cloud, move.operation)
+        if step in GONE_OVER:
+            assert found.outcome is Outcome.DONE
+        self.rests_paused(cloud, paused, {"a2", "a3"} if found.outcome is Outcome.DONE else {"a1"})
+
+    @pytest.mark.parametrize("host", ["source", "target"])
+    def test_an_agent_is_killed_when_the_guest_has_just_gone_over(self, cloud: World, paused: str, host: str) -> None:
+        driver = cloud.agents["cell1"].drivers["a1"]
+        driver.gate.clear()
+        move = MoveDrive(cloud, paused, LIVE).upto("send asked")
+        assert wait_until(lambda: ("send", "soft") in driver.tasks, PATIENCE)
+        target = SendTarget(instance_uuid=move.twin, host=move.row(move.twin).host or "")
+        kill_agent(cloud, "a1")
+        driver._disks.hand_over(paused, str(cloud.folder.path / "hosts"), target, Power.PAUSED)  # what its thread did last
+        if host == "target":
+            kill_agent(cloud, target.host)
+            cloud.start_agent(target.host)
+        cloud.start_agent("a1")
+        cloud.start_conductor()
+        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        self.rests_paused(cloud, paused, {target.host})
+
+
 class TestSourceHost:
     def test_its_agent_is_killed_before_the_guest_has_gone_over(self, cloud: World, uuid: str) -> None:
         driver = cloud.agents["cell1"].drivers["a1"]
@@ -137,7 +188,7 @@ class TestSourceHost:
         assert wait_until(lambda: driver.tasks == [("send", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
         target = SendTarget(instance_uuid=move.twin, host=move.row(move.twin).host or "")
-        driver._disks.hand_over(uuid, str(cloud.folder.path / "hosts"), target)  # what its thread did last
+        driver._disks.hand_over(uuid, str(cloud.folder.path / "hosts"), target, Power.ON)  # what its thread did last
         if returns:
             cloud.start_agent("a1")
         else:
@@ -201,7 +252,7 @@ def test_a_twin_that_has_closed_never_receives(cloud: World, uuid: str) -> None:
         driver.set_power(move.twin, Power.ON, hard=False)
     target = SendTarget(instance_uuid=move.twin, host=found.host or "")
     with pytest.raises(errors.TaskFailed, match="does not listen"):
-        cloud.agents["cell1"].drivers["a1"]._disks.hand_over(uuid, str(cloud.folder.path / "hosts"), target)
+        cloud.agents["cell1"].drivers["a1"]._disks.hand_over(uuid, str(cloud.folder.path / "hosts"), target, Power.ON)
     with pytest.raises(errors.TaskFailed, match="listens no more"):
         driver.set_power(move.twin, Power.ON, hard=False)
     assert not (disks_path(str(cloud.folder.path / "hosts"), found.host or "") / move.twin).exists()

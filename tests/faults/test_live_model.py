@@ -7,14 +7,16 @@ import pytest
 from tests.faults.live_model import GUARDS, Model, search, without
 
 
-def test_with_all_guards_no_state_of_a_live_migration_is_wrong() -> None:
-    found = search(Model(), limit=150_000)
+@pytest.mark.parametrize("before", ["on", "paused"])
+def test_with_all_guards_no_state_of_a_live_migration_is_wrong(before: str) -> None:
+    found = search(Model(before=before), limit=150_000)
 
     assert found.broken is None
 
 
-def test_with_all_guards_a_live_migration_comes_to_rest() -> None:
-    found = search(Model(deletes=False))
+@pytest.mark.parametrize("before", ["on", "paused"])
+def test_with_all_guards_a_live_migration_comes_to_rest(before: str) -> None:
+    found = search(Model(deletes=False, before=before))
 
     assert (found.broken, found.complete) == (None, True)
     assert set(found.ends) == {"done", "given up"}
@@ -29,6 +31,7 @@ WHY = {
     "incoming-stays": 12,
     "undo-waits": 19,
     "ask-number": 35,
+    "power-before": 11,
 }
 """The shortest violation without each guard, in steps."""
 

@@ -181,6 +181,16 @@ def test_migrations_and_evacuations_are_for_administrators(front: Front, server:
     assert len(listed(front)) == 1, "the twin is hidden"
 
 
+def test_a_paused_server_is_shown_as_paused_while_it_is_migrated_live(front: Front, server: str) -> None:
+    write(front, server, power=Power.PAUSED)
+    assert act(front, server, "os-migrateLive", LIVE, ADMIN).status_code == 202
+    write(front, server, power=Power.HELD)  # while the guest goes over
+    found = shown(front, server, ADMIN)
+    assert [found[f"OS-EXT-STS:{name}"] for name in ("vm_state", "task_state", "power_state")] == ["paused", "migrating", 3]
+    for name, value in (("vm_state", "paused"), ("power_state", "3")):
+        assert listed(front, **{name: value}) == [server], name
+
+
 def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: str) -> None:
     assert act(front, server, "os-migrateLive", LIVE, ADMIN).status_code == 202
     assert the_operation(front, server).kind is OperationKind.LIVE_MIGRATE

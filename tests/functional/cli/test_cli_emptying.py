@@ -172,12 +172,13 @@ def test_a_drained_host_has_no_servers_and_takes_none(cloud: World, shell: Shell
 
 
 def test_running_servers_are_migrated_live_if_that_is_wanted(cloud: World, shell: Shell) -> None:
-    runs, stopped = boot(cloud, count=2)
+    runs, stopped, paused = boot(cloud, count=3)
     done(cloud, stopped, OperationKind.STOP)
+    done(cloud, paused, OperationKind.PAUSE)
     assert shell("host drain a1 --live").status == 0
-    assert hosts(cloud) == {runs: "a2", stopped: "a2"}
+    assert hosts(cloud) == {runs: "a2", stopped: "a2", paused: "a2"}
     kinds = {each.server_uuid: each.kind for each in history(cloud) if each.kind.moves}
-    assert kinds == {runs: OperationKind.LIVE_MIGRATE, stopped: OperationKind.MIGRATE}
+    assert kinds == {runs: OperationKind.LIVE_MIGRATE, stopped: OperationKind.MIGRATE, paused: OperationKind.LIVE_MIGRATE}
     cloud.settle()
 
 
@@ -187,7 +188,7 @@ def test_what_cannot_be_migrated_is_left_with_the_reason(cloud: World, shell: Sh
     resize = cloud.operate(resized, OperationKind.RESIZE, flavor=LARGE)
     assert cloud.ended(resize).state is OperationState.VERIFY
     assert left(shell("host drain a1 -f json")) == {
-        paused: "it is paused: a server is migrated while it is active or stopped",
+        paused: "it is paused: a server is migrated while it is active or stopped, and with --live while it is paused",
         resized: f"its resize waits for its user: 'move confirm' or 'move revert' {resize.uuid}",
     }
     assert hosts(cloud) == {paused: "a1", resized: "a2", plain: "a2"}

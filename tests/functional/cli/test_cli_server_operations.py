@@ -90,7 +90,8 @@ def test_moves(typist: Typist) -> None:
     assert (resize.kind, resize.args.flavor_id, resize.waits) == (OperationKind.RESIZE, "9", True)
     assert [typist.asks(f"migrate web{verify}").waits for verify in ("", " --verify")] == [False, True]
     assert typist.asks("migrate web --live").kind is OperationKind.LIVE_MIGRATE
-    assert "while it is in vm_state paused" in typist.refused("migrate web --live", Power.PAUSED)
+    assert typist.asks("migrate web --live", Power.PAUSED).kind is OperationKind.LIVE_MIGRATE
+    assert "while it is in vm_state suspended" in typist.refused("migrate web --live", Power.SUSPENDED)
     typist.front.heartbeat("h1", at=time.time() - 1e6)
     typist.front.heartbeat("h2")
     assert typist.asks("evacuate web").kind is OperationKind.EVACUATE

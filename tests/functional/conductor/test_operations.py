@@ -181,8 +181,23 @@ def test_a_live_migration_takes_the_guest_along_while_it_runs(cloud: World, to: 
     cloud.settle()
 
 
-def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_running(cloud: World) -> None:
+@pytest.mark.parametrize("to", ["a2", "b1"])
+def test_a_paused_server_is_paused_where_a_live_migration_takes_it(cloud: World, to: str) -> None:
     uuid = boot(cloud)
+    done(cloud, uuid, OperationKind.PAUSE)
+    done(cloud, uuid, OperationKind.LIVE_MIGRATE, host=to, cross_cell=True)
+    assert (server(cloud, uuid).host, server(cloud, uuid).power, power(cloud, uuid)) == (to, Power.PAUSED, Power.PAUSED)
+    cloud.settle()
+    done(cloud, uuid, OperationKind.UNPAUSE)
+    assert power(cloud, uuid) is Power.ON
+    cloud.settle()
+
+
+@pytest.mark.parametrize("was", [Power.ON, Power.PAUSED])
+def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_as_it_is(cloud: World, was: Power) -> None:
+    uuid = boot(cloud)
+    if was is Power.PAUSED:
+        done(cloud, uuid, OperationKind.PAUSE)
     before = disk(cloud, uuid)
     cloud.agents["cell1"].services["a1"].stop(0.0)
     cloud.agents["cell1"].services.pop("a1")
@@ -191,7 +206,7 @@ def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_running(cloud
     assert found.outcome is Outcome.GIVEN_UP
     assert "did not go over" in (found.fault or "")
     assert "told to fail the tasks" in (found.fault or "")
-    assert (server(cloud, uuid).host, server(cloud, uuid).state, power(cloud, uuid)) == ("a1", "active", Power.ON)
+    assert (server(cloud, uuid).host, server(cloud, uuid).state, power(cloud, uuid)) == ("a1", "active", was)
     assert disk(cloud, uuid) == before
     cloud.settle()
 

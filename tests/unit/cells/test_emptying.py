@@ -103,7 +103,8 @@ def test_a_move_that_waits_for_a_dead_host_is_given_up(state: OperationState) ->
 @pytest.mark.parametrize("power", list(Power))
 def test_running_servers_are_migrated_live_if_that_is_wanted(power: Power) -> None:
     order = msgspec.structs.replace(BOTH, live=True)
-    kinds = {Power.ON: OperationKind.LIVE_MIGRATE, Power.OFF: OperationKind.MIGRATE}
+    live = dict.fromkeys((Power.ON, Power.PAUSED), OperationKind.LIVE_MIGRATE)
+    kinds = {**live, Power.OFF: OperationKind.MIGRATE}
     found = judge(ROW, body(power=power), None, UP, order)
     assert (found.kind if found.need is Need.MOVE else None) == kinds.get(power)
     assert judge(ROW, body(power=power), None, DEAD, order).kind is OperationKind.EVACUATE

@@ -46,7 +46,6 @@ NOVA: dict[tuple[Kind, bool], set[str]] = {
 """The ``vm_state`` in which Nova accepts an action without a task; (kind, whether it is a hard reboot)."""
 
 DIFFERENCES = {
-    (Kind.LIVE_MIGRATE, "paused"): "a guest goes over only while it runs",
     (Kind.EVACUATE, "paused"): "a dead host's servers leave it, whatever they were",
     (Kind.EVACUATE, "suspended"): "a dead host's servers leave it, whatever they were",
     (Kind.EVACUATE, "rescued"): "a dead host's servers leave it, whatever they were",
