@@ -144,6 +144,7 @@ def document(image: ImageRecord) -> Document:
         "virtual_size": image.virtual_size,
         "min_disk": image.min_disk,
         "min_ram": image.min_ram,
+        "checksum": image.checksum or None,
         "os_hash_algo": image.hash_algo,
         "os_hash_value": image.hash_value,
     }

@@ -18,7 +18,8 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     ``size``: bytes of its file. ``virtual_size``: bytes of the disk that guests see; None: not known before its file is here.
     ``hash_value``: of its file, in hexadecimal digits. ``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have.
     ``owner``: the only project that may use it; empty: every project. ``created_at``: in UTC, ISO 8601.
-    ``updated_at``: the same, of the last change of its properties; empty: none.
+    ``updated_at``: the same, of the last change of its properties; empty: none. ``checksum``: the MD5 of its file, by which clients
+    find a damaged upload; empty: not known. Nothing here trusts it.
     """
 
     id: str
@@ -34,6 +35,7 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     owner: str = ""
     created_at: str = ""
     updated_at: str = ""
+    checksum: str = ""
 
     @property
     def content(self) -> StoredContent:

@@ -17,7 +17,7 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,7 +232,8 @@ class FolderStore:
                 content = part / _CONTENT
                 mode = _SNAPSHOT_MODE if owner else _IMAGE_MODE
                 given = _read_given(file, cancel or threading.Event()) if isinstance(file, Path) else file
-                written = files.write(content, given, mode=mode)
+                checksum = hashlib.md5(usedforsecurity=False)
+                written = files.write(content, _summed(given, checksum.update), mode=mode)
                 inspected = inspect(content, disk_format)
                 record = ImageRecord(
                     id=image_id,
@@ -247,6 +248,7 @@ class FolderStore:
                     properties=dict(properties or {}),
                     owner=owner,
                     created_at=_now(),
+                    checksum=checksum.hexdigest(),
                 )
                 files.write(part / _RECORD, [msgspec.json.encode(record)], mode=_IMAGE_MODE)
                 files.sync(part)
@@ -483,6 +485,12 @@ class FolderStore:
 def open_store(folder: str, drop: str = "") -> FolderStore | None:
     """The store in this folder, as ``[images] folder`` has it; None if that is empty. ``drop``: a host's own drop folder."""
     return FolderStore(folder, drop or None) if folder else None
+
+
+def _summed(content: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
+    for chunk in content:
+        update(chunk)
+        yield chunk
 
 
 def check_hash(image_id: str, hash_value: str, found: str) -> None:

@@ -127,6 +127,12 @@ def test_image_content_is_downloaded(front: Front, store: FolderStore) -> None:
     assert front.get(f"{IMAGES}/{of_operator}/file", OTHER_TENANT).content == CONTENT
 
 
+def test_uploaded_image_has_the_md5_that_its_uploader_compares(front: Front, store: FolderStore) -> None:
+    image = seen(front, uploaded(front))
+    assert image is not None
+    assert image["checksum"] == hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
+
+
 def test_an_image_is_queued_until_its_content_is_there(front: Front, store: FolderStore) -> None:
     made = created(front, min_disk=2, os_distro="debian")
     assert (made["status"], made["visibility"], made["disk_format"], made["size"]) == ("queued", "private", "raw", None)
