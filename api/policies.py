@@ -117,6 +117,7 @@ MIGRATE = "os_compute_api:os-migrate-server:migrate"
 LIVE_MIGRATE = "os_compute_api:os-migrate-server:migrate_live"
 EVACUATE = "os_compute_api:os-evacuate"
 RESET_STATE = "os_compute_api:os-admin-actions:reset_state"
+INJECT_NETWORK_INFO = "os_compute_api:os-admin-actions:inject_network_info"
 FORCE_DELETE = "os_compute_api:os-deferred-delete:force"
 RESTORE = "os_compute_api:os-deferred-delete:restore"
 CROSS_CELL = "compute:servers:resize:cross_cell"
@@ -356,6 +357,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (LIVE_MIGRATE, ADMIN, "Migrate a running server live to another host.", "os-migrateLive"),
             (EVACUATE, ADMIN, "Evacuate a server from a dead host.", "evacuate"),
             (RESET_STATE, ADMIN, "Set a server to ERROR, or bring one back to its power on record.", "os-resetState"),
+            (INJECT_NETWORK_INFO, ADMIN, "Inject network information into a server, which has no effect.", "injectNetworkInfo"),
             (FORCE_DELETE, MEMBER, "Delete a server in any state, also one that could be restored.", "forceDelete"),
             (RESTORE, MEMBER, "Restore a soft-deleted server.", "restore"),
             (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, os-migrateLive, evacuate"),

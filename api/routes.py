@@ -57,7 +57,7 @@ from api.quota_sets import QuotaSets
 from api.rebalance import RebalanceDryRun
 from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
 from api.scheduler import SchedulerAsker
-from api.server_actions import Locks, ServerActions
+from api.server_actions import Locks, NetworkInfo, ServerActions
 from api.server_addresses import ServerAddresses
 from api.server_diagnostics import ServerDiagnostics
 from api.server_edits import ServerEdits
@@ -272,7 +272,8 @@ class Routes:
         ).actions()
         image_actions = ImageActions(self._operations, self._finder, self._store).actions()
         security_groups = ServerSecurityGroups(self._finder)
-        every = (*Locks(self._edits).actions(), *operation_actions, *image_actions, *console_actions, *security_groups.actions())
+        own_actions = (*Locks(self._edits).actions(), *NetworkInfo(self._finder).actions())
+        every = (*own_actions, *operation_actions, *image_actions, *console_actions, *security_groups.actions())
         server_actions = ServerActions(self._settings, every)
         self._add("/v2.1/servers/{server_id}/action", server_actions, post=may.ACT)
         self._add("/v2.1/servers/{server_id}/remote-consoles", remote_consoles, post=may.REMOTE_CONSOLES)

@@ -10,15 +10,17 @@ import falcon
 from api import call as calls
 from api import not_served, policies, schemas
 from api.call import Call
+from api.finding import Finder
 from api.microversions import Since, Version
 from api.opts import ApiSettings
 from api.schemas import Schema
 from api.server_edits import ServerEdits
 from api.validation import VersionedValidator, read_body, validated_by
-from db.api.edits import ADMIN, OWNER, Edit
+from db.api.edits import ADMIN, OWNER, Edit, check_lock
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
+from objects.phase import vm_state_of
 from objects.spec import ServerProperties
 
 
@@ -126,6 +128,28 @@ class Locks:
             return Edit(locked_by=None, locked_reason=None)
 
         self._edits.change(call, server_id, unlock)
+        resp.status = 202
+
+
+class NetworkInfo:
+    """The action ``injectNetworkInfo``. It changes nothing: as in Nova, whose driver for libvirt has nothing to inject.
+
+    A guest learns of its network by DHCP and from its config drive.
+    """
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def actions(self) -> tuple[ServerAction, ...]:
+        rule = policies.INJECT_NETWORK_INFO
+        return (ServerAction(name="injectNetworkInfo", rule=rule, versions=schemas.NO_VALUE, run=self._inject),)
+
+    def _inject(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        server = self._finder.server(server_id, call)
+        check_lock(server.uuid, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
+        if server.state != "active":
+            state = vm_state_of(server)
+            raise errors.Conflict(f"Cannot 'injectNetworkInfo' instance {server.uuid} while it is in vm_state {state}")
         resp.status = 202
 
 

@@ -373,6 +373,7 @@ action("migrate", bodies=_migrate)
 action("os-migrateLive", bodies=_live)
 action("os-getConsoleOutput", bodies=lambda _: [{}, {"length": 5}])
 action("os-resetState", bodies=lambda _: [{"state": "active"}], allowed=(409,))
+action("injectNetworkInfo")
 action("restore", allowed=(409,))
 
 

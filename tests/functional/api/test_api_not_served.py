@@ -91,5 +91,5 @@ def test_every_other_action_is_501_and_an_unknown_one_400(front: Front) -> None:
         assert status == 410 if known.gone else status < 500 or status == 501, name
         if known.until is not None:
             assert act(name, (known.until[0], known.until[1] + 1)) == 404
-    assert act("injectNetworkInfo", (2, 1)) == 501
+    assert act("addFixedIp", (2, 1)) == 501
     assert act("addAnything", (2, 1)) == 400

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import falcon.testing
 import msgspec
@@ -189,6 +190,17 @@ def test_a_paused_server_is_shown_as_paused_while_it_is_migrated_live(front: Fro
     assert [found[f"OS-EXT-STS:{name}"] for name in ("vm_state", "task_state", "power_state")] == ["paused", "migrating", 3]
     for name, value in (("vm_state", "paused"), ("power_state", "3")):
         assert listed(front, **{name: value}) == [server], name
+
+
+def test_network_information_is_injected_by_changing_nothing(front: Front) -> None:
+    uuid = front.boot("web", TENANT)
+    assert "vm_state building" in refusal(act(front, uuid, "injectNetworkInfo", headers=ADMIN), 409)
+    assert act(front, str(uuid4()), "injectNetworkInfo", headers=ADMIN).status_code == 404
+    server = booted(front)
+    before = shown(front, server, ADMIN)
+    assert act(front, server, "injectNetworkInfo", headers=ADMIN).status_code == 202
+    assert act(front, server, "injectNetworkInfo", headers=NEW | {"X-Roles": "member"}).status_code == 403
+    assert shown(front, server, ADMIN) == before
 
 
 def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: str) -> None:
