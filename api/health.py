@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cells.cell import Cell
 from db import dead_letters, processes
-from db.cell import feed
+from db.cell import feed, host_terms
 from db.sql import ready
 from db.sql.connection import CellTransaction
 from objects import errors
@@ -30,12 +30,14 @@ class Reached(Object, frozen=True, kw_only=True):
 class CellReport(Object, frozen=True, kw_only=True):
     """From a cell's database: its conductors, how far the API level has read its feed, and its dead letters.
 
-    ``refusal``: why it takes no writes, if it says so.
+    ``waiting_sizes``: hosts whose reported sizes wait for an operator, at most a page of them. ``refusal``: why it takes no writes,
+    if it says so.
     """
 
     conductors: list[Process]
     lag: feed.Lag
     dead_letters: dict[str, int]
+    waiting_sizes: list[str]
     refusal: str = ""
 
 
@@ -89,4 +91,6 @@ def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
 def _report(tx: CellTransaction, cursor: int) -> CellReport:
     conductors = processes.list_all(tx, "cell")
     letters = dead_letters.counts(tx, "cell")
-    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=letters, refusal=ready.why_read_only(tx))
+    waiting = sorted({size.host for size in host_terms.list_waiting(tx)})
+    refusal = ready.why_read_only(tx)
+    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=letters, waiting_sizes=waiting, refusal=refusal)

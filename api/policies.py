@@ -241,6 +241,7 @@ HOLD_BOOT = HOLDS + ":boot"
 HOLD_RELEASE = HOLDS + ":release"
 CAPACITY = "superconductor:capacity"
 REBALANCE = "superconductor:rebalance"
+HOST_ACCEPT = "superconductor:hosts:accept"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(LIST, READER, "List servers.", "GET /servers"),
@@ -592,6 +593,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HOLD_RELEASE, ADMIN, "Release a hold, and delete its servers.", "DELETE /superconductor/holds/{id}"),
     _of(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
     _of(REBALANCE, ADMIN, "See which moves would free the most.", "GET /superconductor/rebalance"),
+    _of(HOST_ACCEPT, ADMIN, "Let a host count with the size that it reports.", "POST /superconductor/hosts/{host}/accept"),
 )
 """One rule for each operation of the API."""
 

@@ -27,6 +27,7 @@ from api.flavors import Flavors, OneFlavor
 from api.guest_asker import GuestAsker
 from api.holds import Holds
 from api.host_aggregates import HostAggregates
+from api.host_sizes import HostSizes
 from api.hosts import HostWatch
 from api.hypervisors import Hypervisors
 from api.image_actions import ImageActions
@@ -372,6 +373,7 @@ class Routes:
         self._add("/v2.1/superconductor/holds/{hold_id}/boot", holds, "boot", post=may.HOLD_BOOT)
         self._add("/v2.1/superconductor/capacity", capacity, get=may.CAPACITY)
         self._add("/v2.1/superconductor/rebalance", RebalanceDryRun(self._acceptor, self._schedulers), get=may.REBALANCE)
+        self._add("/v2.1/superconductor/hosts/{host}/accept", HostSizes(self._settings, self._registry), post=may.HOST_ACCEPT)
         self._add(
             "/v2.1/superconductor/status", Status(self._settings, self._database, self._registry, self._watch), get=may.STATUS
         )

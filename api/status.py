@@ -107,11 +107,12 @@ class Status:
             "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
         }
         if state.report is None:
-            return entry | {"processes": None, "feed": None, "dead_letters": None}
+            return entry | {"processes": None, "feed": None, "dead_letters": None, "waiting_sizes": None}
         lag = state.report.lag
         feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
         conductors = self._tally(state.report.conductors, (CONDUCTOR_BINARY,))
-        return entry | {"processes": conductors, "feed": feed, "dead_letters": state.report.dead_letters}
+        letters, waiting = state.report.dead_letters, state.report.waiting_sizes
+        return entry | {"processes": conductors, "feed": feed, "dead_letters": letters, "waiting_sizes": waiting}
 
     def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
         tally = {binary: {"up": 0, "down": 0} for binary in binaries}

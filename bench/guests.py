@@ -46,7 +46,7 @@ from compute.libvirt.opts import LibvirtSettings
 from compute.libvirt.private_daemon import PrivateDaemon
 from db.api import mappings
 from db.sql.engine import Database
-from deploy.local.options import LIBVIRT, use_libvirt
+from deploy.local.options import LIBVIRT, set_options, use_libvirt
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.servers import Unavailable
@@ -272,9 +272,11 @@ def measure_region(console: Console, sizes: Sizes) -> None:
         }
         spark.write_disk(hosts / "spark.raw")
         FolderStore(region.folder.images).add(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
+        for cell in SHAPE.cell_names():
+            set_options(region.folder.etc / f"{cell}.conf", "conductor", {"cpu_allocation_ratio": str(CPU_RATIO)})
         for name, daemon in daemons.items():
             daemon.start()
-            use_libvirt(region.folder.etc / f"{name}.conf", hosts / name, daemon, cpu_allocation_ratio=CPU_RATIO)
+            use_libvirt(region.folder.etc / f"{name}.conf", hosts / name, daemon)
         bench = LibvirtRegion(region, daemons)
         stack.callback(bench.close)
         _measure_boots(console, bench, sizes)

@@ -1,15 +1,21 @@
-"""What operators say of a host: whether it takes new servers, and whether it is dead. The same for commands and the API."""
+"""What operators say of a host: whether it takes new servers, whether it is dead, and what it counts with.
+
+The same for commands and the API.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from cells.cell import Cell
 from db.api import claims
 from db.api.claims import Ledger
-from db.cell import feed, services
+from db.cell import compute_nodes, feed, services
 from db.cell.services import SeenService
 from db.sql import clock
 from db.sql.connection import CellTransaction
 from objects.base import Object
+from objects.host_terms import Sizes
 from objects.process import AGENT_BINARY
 
 
@@ -33,6 +39,27 @@ def change(cell: Cell, ledger: Ledger, host: str, asked: HostChange, timeout: fl
     agent, event = (cell if timeout is None else cell.within(timeout)).write(_change, host, asked)
     ledger.write(claims.tell_service, host, cell.uuid, event)
     return agent
+
+
+def accept(cell: Cell, host: str, timeout: float | None = None) -> dict[str, Sizes]:
+    """The host counts with the sizes that its nodes reported last, which are returned by node. The feed tells.
+
+    ``timeout``, and what else it raises: as ``change``. Raises NotFound if the cell has no sizes of this host.
+    """
+    return (cell if timeout is None else cell.within(timeout)).write(_accept, host)
+
+
+def set_ratios(cell: Cell, host: str, ratios: Mapping[str, float | None]) -> None:
+    """See ``compute_nodes.set_ratios``. Raises as ``accept``."""
+    cell.write(_set_ratios, host, ratios)
+
+
+def _accept(tx: CellTransaction, host: str) -> dict[str, Sizes]:
+    return compute_nodes.accept(tx, host, clock.read(tx))
+
+
+def _set_ratios(tx: CellTransaction, host: str, ratios: Mapping[str, float | None]) -> None:
+    compute_nodes.set_ratios(tx, host, ratios, clock.read(tx))
 
 
 def _change(tx: CellTransaction, host: str, asked: HostChange) -> tuple[SeenService, int]:

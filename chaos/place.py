@@ -163,7 +163,9 @@ def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real:
     cores, memory = psutil.cpu_count() or 1, psutil.virtual_memory().total >> 20
     ratio = math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / len(shape.hosts()) / cores)
     for name, daemon in real.daemons.items():
-        use_libvirt(folder.etc / f"{name}.conf", folder.hosts / name, daemon, cpu_allocation_ratio=ratio)
+        use_libvirt(folder.etc / f"{name}.conf", folder.hosts / name, daemon)
+    for cell in shape.cell_names():
+        set_options(folder.etc / f"{cell}.conf", "conductor", {"cpu_allocation_ratio": str(ratio)})
     spark.write_disk(folder.path / "spark.raw")
     store = FolderStore(folder.images)
     for image in plan.images_of(planned):

@@ -71,8 +71,8 @@ class ConfigShow(OfFiles, AdminLister):
 class ConfigCheck(OfFiles, AdminLister):
     """Check for each role whether its processes could start with this configuration, and if not, why.
 
-    With --role, the exit status is 1 if that one could not. Nothing is connected to unless --connect says so: databases and buses
-    may be away.
+    With --role, the exit status is 1 if that one could not, or would ignore an option. Nothing is connected to unless --connect
+    says so: databases and buses may be away.
 
     Examples:
       superconductor config check --config-file compute.conf --role compute --strict
@@ -92,6 +92,10 @@ class ConfigCheck(OfFiles, AdminLister):
         read = self.read(parsed_args)
         for text in read.exposed():
             self.warn(text)
+        if parsed_args.role in (None, "compute"):
+            for text in read.ignored():
+                self.warn(text)
+                self.status = self.status or int(parsed_args.role is not None)
         rows = [self._row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
         if parsed_args.connect:
             for answer in connecting.ask(read.conf):

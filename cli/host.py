@@ -6,7 +6,7 @@ import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from math import inf
+from math import inf, nan
 from typing import NamedTuple
 
 from cells import host_service
@@ -21,12 +21,14 @@ from cli.move import user_name
 from db.api import host_mappings
 from db.api import host_removal as api_host_removal
 from db.api.claims import Ledger
-from db.cell import compute_nodes, services
+from db.cell import compute_nodes, host_terms, services
 from db.cell import host_removal as cell_host_removal
+from db.cell.host_terms import WaitingSize
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction
 from objects import errors
 from objects.compute_node import ComputeNode
+from objects.host_terms import RATIO_LIMIT
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
 
@@ -87,28 +89,57 @@ class HostDisable(_HostCommand):
         self._tell(parsed_args.hosts, HostChange(disabled=True, reason=parsed_args.reason))
 
 
+def _ratio(text: str) -> float | None:
+    """An allocation ratio; None for ``default``."""
+    if text == "default":
+        return None
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = nan
+    if not 0.0 <= ratio <= RATIO_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is neither a number from 0 to {RATIO_LIMIT:g} nor 'default'")
+    return ratio
+
+
 class HostSet(_HostCommand):
-    """Declare hosts dead whatever their agents report, or undo that. Builds on a dead host move to other hosts at once.
+    """Declare hosts dead whatever their agents report, or undo that; or set their allocation ratios.
 
-    First make sure that no guest of the host can reach its storage. A host that returns destroys guests that were moved elsewhere.
-    With --evacuate, conductors start its servers on other hosts; 'host evacuate' does that too, and shows what comes of it.
+    Before --down, make sure that no guest of the host can reach its storage. Builds on a dead host move to other hosts at once. A
+    host that returns destroys guests that were moved elsewhere. With --evacuate, conductors start its servers on other hosts; 'host
+    evacuate' does that too, and shows what comes of it.
 
-    Example: superconductor host set east-h1 --down --evacuate
+    A ratio counts at once. With 'default', the host follows its conductors' configuration from its next report on.
+
+    Examples:
+      superconductor host set east-h1 --down --evacuate
+      superconductor host set east-h1 east-h2 --cpu-ratio 16
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        either = parser.add_mutually_exclusive_group(required=True)
-        either.add_argument("--down", action="store_true", help="dead from now on")
-        either.add_argument("--up", dest="down", action="store_false", help="as alive as its agent says")
+        either = parser.add_mutually_exclusive_group()
+        either.add_argument("--down", action="store_true", default=None, help="dead from now on")
+        either.add_argument("--up", dest="down", action="store_false", default=None, help="as alive as its agent says")
         parser.add_argument(
             "--evacuate", action="store_true", help="with --down: accept evacuations of its servers, and do not wait"
         )
+        for kind, what in (("cpu", "vCPUs per CPU"), ("ram", "guest memory per memory"), ("disk", "guest disk per disk")):
+            parser.add_argument(
+                f"--{kind}-ratio", dest=kind, metavar="RATIO", type=_ratio, default=argparse.SUPPRESS, help=f"{what} of the host"
+            )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        ratios = {kind: getattr(parsed_args, kind) for kind in ("cpu", "ram", "disk") if hasattr(parsed_args, kind)}
+        if parsed_args.down is None and not ratios:
+            raise errors.Invalid("--down, --up or a ratio is needed")
         if parsed_args.evacuate and not parsed_args.down:
             raise errors.Invalid("--evacuate needs --down")
-        self._tell(parsed_args.hosts, HostChange(forced_down=parsed_args.down))
+        if ratios:
+            registry = self.deployment.registry
+            self.each(parsed_args.hosts, lambda host: host_service.set_ratios(registry.of_host(host), host, ratios))
+        if parsed_args.down is not None:
+            self._tell(parsed_args.hosts, HostChange(forced_down=parsed_args.down))
         if parsed_args.evacuate:
             self.each(parsed_args.hosts, self._evacuate)
 
@@ -120,6 +151,26 @@ class HostSet(_HostCommand):
         for each in left:
             self.status = 1
             self.warn(f"Server {each.server_uuid} of host '{host}' is not evacuated: {each.reason}")
+
+
+class HostAccept(_HostCommand, ActionLister):
+    """Let hosts count with the sizes that they report, and show these (MiB, GiB). They may grow by half from there.
+
+    'host list' and 'host show' name the sizes that wait. Compare them with the machine first: an agent may say anything.
+
+    Example: superconductor host accept east-h1
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        registry, rows = self.deployment.registry, list[Row]()
+
+        def accept(host: str) -> None:
+            for node, sizes in sorted(host_service.accept(registry.of_host(host), host).items()):
+                custom = ", ".join(f"{name} {amount}" for name, amount in sorted(sizes.resources.items()))
+                rows.append((host, node, sizes.vcpus, sizes.memory_mb, sizes.disk_gb, custom))
+
+        self.each(parsed_args.hosts, accept)
+        return ("Host", "Node", "vCPUs", "RAM", "Disk", "Resources"), rows
 
 
 class HostDelete(_HostCommand):
@@ -153,6 +204,7 @@ class HostsReport(NamedTuple):
 
     agents: list[SeenService]
     nodes: list[ComputeNode]
+    waiting: list[WaitingSize]
 
 
 class HostList(AdminLister):
@@ -161,7 +213,8 @@ class HostList(AdminLister):
     The hosts of a cell that cannot be reached are shown as unknown, and the cell is named on standard error. A host is down if it
     was not seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet. "Waiting Builds"
     were accepted by the agent and wait for one of its threads ([compute] max_concurrent_builds). "Resources" are custom resource
-    classes, used and offered: CUSTOM_GPU 1/4. A host that is up in two cells is named on standard error: it gets no servers.
+    classes, used and offered: CUSTOM_GPU 1/4. "Waiting Size" is what a host reports and does not count with until 'host accept'.
+    A host that is up in two cells is named on standard error: it gets no servers.
 
     Example: superconductor host list --cell east --sort-column State
     """
@@ -194,7 +247,7 @@ class HostList(AdminLister):
             if host not in twins and homes.get(host, cell) != cell:
                 self.warn(ASTRAY.format(host=host, cell=cell, home=homes[host]))
         columns = ("Host", "Cell", "Mapped", "State", "Status", "Last Seen", "vCPUs", "vCPUs Used")
-        return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers", "Waiting Builds", "Resources"), rows
+        return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers", "Waiting Builds", "Resources", "Waiting Size"), rows
 
     def _cells(self, wanted: str | None) -> Sequence[Cell]:
         from cells import administration
@@ -208,13 +261,16 @@ class HostList(AdminLister):
 
 
 def _report(tx: CellTransaction) -> HostsReport:
-    return HostsReport(services.list_seen(tx, AGENT_BINARY), compute_nodes.list_all(tx))
+    return HostsReport(services.list_seen(tx, AGENT_BINARY), compute_nodes.list_all(tx), host_terms.list_waiting(tx))
 
 
 def _hosts(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> Iterable[Row]:
     nodes: dict[str, list[ComputeNode]] = defaultdict(list)
     for node in answer.value.nodes:
         nodes[node.host].append(node)
+    waiting: dict[str, list[str]] = defaultdict(list)
+    for size in answer.value.waiting:
+        waiting[size.host].append(size.text)
     agents = {agent.service.host: agent for agent in answer.value.agents}
     for host in sorted({*mapped, *agents, *nodes}):
         yield (
@@ -223,6 +279,7 @@ def _hosts(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> 
             "yes" if host in mapped else "no",
             *_liveness(agents.get(host), down_after),
             *_capacity(nodes[host]),
+            "; ".join(waiting[host]),
         )
 
 
@@ -259,4 +316,4 @@ def _resources(nodes: Sequence[ComputeNode]) -> str:
 
 
 def _unknown(host: str, cell: str) -> Row:
-    return (host, cell, "yes", "unknown", *(None,) * 11)
+    return (host, cell, "yes", "unknown", *(None,) * 12)

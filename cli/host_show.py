@@ -16,7 +16,8 @@ from cli.base import TWIN, AdminShow, at_least
 from db.api import aggregates, mappings
 from db.api.mappings import ServerQuery
 from db.audit import cell_rows, hosts
-from db.cell import services
+from db.cell import host_terms, services
+from db.cell.host_terms import WaitingSize
 from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction, CellTransaction
 from objects import errors
@@ -55,14 +56,15 @@ class HostReport(NamedTuple):
 
     agent: SeenService | None
     nodes: list[ComputeNode]
+    waiting: list[WaitingSize]
 
 
 class HostShow(AdminShow):
     """Show one host: its cell, whether it is alive and takes servers, its capacity, its claims and its servers.
 
-    "Nodes" are as its agent last reported (MiB, GiB, allocation ratios); "Claims" are what schedulers count. "Problems" says
-    why it takes no servers, and what to do. A cell that cannot be reached is named on standard error; what the API database knows
-    is still shown.
+    "Nodes" are as its agent last reported, with the sizes and allocation ratios that count (MiB, GiB); "Claims" are what schedulers
+    count. "Problems" says why it takes no servers, or counts with less than it reports, and what to do. A cell that cannot be
+    reached is named on standard error; what the API database knows is still shown.
 
     Example: superconductor host show east-h1
     """
@@ -109,7 +111,8 @@ def _level(tx: ApiTransaction, host: str) -> HostRecord:
 
 
 def _report(tx: CellTransaction, host: str) -> HostReport:
-    return HostReport(next(iter(services.list_seen(tx, AGENT_BINARY, host)), None), cell_rows.nodes(tx, [host]))
+    agent = next(iter(services.list_seen(tx, AGENT_BINARY, host)), None)
+    return HostReport(agent, cell_rows.nodes(tx, [host]), host_terms.list_waiting(tx, host))
 
 
 def _up(reports: dict[str, HostReport], down_after: float) -> set[str]:
@@ -175,5 +178,7 @@ def _problems(host: str, level: HostRecord, report: HostReport | None, heard: Se
         yield f"its agent reports in cell {names[0]}: give it that cell's configuration, or run 'superconductor host move'"
     elif report is not None and report.agent is None:
         yield "no agent has reported in its cell: start it; nothing is placed there meanwhile"
+    for size in report.waiting if report is not None else ():
+        yield f"node {size.node} reports {size.text}: if the machine has that, run 'superconductor host accept {host}'"
     if report is not None and any(node.failed_builds >= 0.5 for node in report.nodes):
         yield "builds have failed there lately, for reasons of the host: see 'failed_builds' and its agent's log"

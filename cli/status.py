@@ -15,6 +15,8 @@ from cli.http import HttpCommand
 from objects.process import CONDUCTOR_BINARY
 
 STATES = ("building", "active", "error")
+NAMED_HOSTS = 5
+"""Hosts that are named in one line."""
 
 
 class ShowStatus(HttpCommand, ShowOne):
@@ -44,11 +46,8 @@ class ShowStatus(HttpCommand, ShowOne):
         for cell in status["cells"]:
             for trouble in glance.troubles(cell):
                 console.print(trouble, markup=False)
-            if shared := cell["shared_user_hosts"]:
-                text = (
-                    "hosts cannot be distinguished, because their agents share a broker user: see 'superconductor host user --help'"
-                )
-                console.print(f"Cell {cell['name']}: {shared} {text}", markup=False)
+            for note in _notes(cell):
+                console.print(note, markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
         for twin in status["hosts_in_two_cells"]:
@@ -78,6 +77,16 @@ def _dead_letters(status: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]
     for cell in status["cells"]:
         if cell.get("dead_letters"):
             yield f"cell {cell['name']}", cell["dead_letters"]
+
+
+def _notes(cell: dict[str, Any]) -> Iterator[str]:
+    """What an operator should see to at hosts of a cell."""
+    if shared := cell["shared_user_hosts"]:
+        text = "hosts cannot be distinguished, because their agents share a broker user: see 'superconductor host user --help'"
+        yield f"Cell {cell['name']}: {shared} {text}"
+    if waiting := cell.get("waiting_sizes"):  # an API of an older release tells none
+        text = f"hosts report sizes that wait for 'superconductor host accept': {', '.join(waiting[:NAMED_HOSTS])}"
+        yield f"Cell {cell['name']}: {len(waiting)} {text}"
 
 
 def _row(cell: dict[str, Any]) -> tuple[Any, ...]:

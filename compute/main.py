@@ -19,7 +19,7 @@ from compute.driver import ComputeDriver, Guest, builder_of, host_of
 from compute.entries import Entries
 from compute.guests import Guests
 from compute.heartbeats import Heartbeats
-from compute.opts import ComputeSettings
+from compute.opts import IGNORED, ComputeSettings
 from compute.reports import Reporter
 from compute.rounds import AgentThreads, Round, Rounds
 from compute.simulated import SimulatedDriver
@@ -370,16 +370,15 @@ def _about() -> About:
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
-    """Apply the operator's ratios and reservations to the hardware that the driver reports.
+    """Apply the operator's reservations, and the ratios for conductors of the last release, to what the driver reports.
 
     The driver proposes the reserved memory of a host whose operator has not set it.
     """
     reserved = settings.reserved_memory_mb
+    ratios = {option.dest: ratio for option in IGNORED if (ratio := getattr(settings, option.dest)) is not None}
     return msgspec.structs.replace(
         node,
-        cpu_allocation_ratio=settings.cpu_allocation_ratio,
-        ram_allocation_ratio=settings.ram_allocation_ratio,
-        disk_allocation_ratio=settings.disk_allocation_ratio,
+        **ratios,
         reserved_memory_mb=node.reserved_memory_mb if reserved is None else reserved,
         reserved_disk_gb=settings.reserved_disk_gb,
     )

@@ -129,9 +129,6 @@ COMPUTE = [
         help="Seconds that a stopping agent waits for its spawns, fewer if graceful_shutdown_timeout is shorter. Builds that it "
         "has not begun move to other hosts at once, unfinished ones after this time.",
     ),
-    cfg.FloatOpt("cpu_allocation_ratio", default=4.0, min=0.0, help="Virtual CPUs offered per physical CPU."),
-    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, help="Guest memory offered per memory of the host."),
-    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, help="Guest disk offered per disk of the host."),
     cfg.IntOpt(
         "reserved_memory_mb",
         min=0,
@@ -153,6 +150,12 @@ COMPUTE = [
         "interfaces.",
     ),
 ]
+
+IGNORED = [
+    cfg.FloatOpt(f"{what}_allocation_ratio", help="Ignored: set it in [conductor], or with 'superconductor host set'.")
+    for what in ("cpu", "ram", "disk")
+]
+"""Options that agents of earlier releases had. They are still reported, because conductors of the last release count with them."""
 
 SIMULATED = [
     cfg.IntOpt("vcpus", default=16, min=0, help="CPUs of the simulated host."),
@@ -276,9 +279,9 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     report_retry_max: float = 5.0
     dispatch_threads: int = 0
     drain_timeout: float = 10.0
-    cpu_allocation_ratio: float = 4.0
-    ram_allocation_ratio: float = 1.0
-    disk_allocation_ratio: float = 1.0
+    cpu_allocation_ratio: float | None = None
+    ram_allocation_ratio: float | None = None
+    disk_allocation_ratio: float | None = None
     reserved_memory_mb: int | None = None
     reserved_disk_gb: int = 0
     console_host: str = "127.0.0.1"
@@ -290,7 +293,7 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Groups and options, for the generated sample and for loading a configuration."""
-    return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
+    return [("compute", [*COMPUTE, *IGNORED]), ("simulated", list(SIMULATED))]
 
 
 def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
@@ -309,8 +312,13 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
         simulated=simulated,
         images_folder=images_opts.folder(conf),
         images_drop=_drop_of(conf),
-        **{option.dest: conf.compute[option.dest] for option in COMPUTE},
+        **{option.dest: conf.compute[option.dest] for option in [*COMPUTE, *IGNORED]},
     )
+
+
+def ignored(conf: cfg.ConfigOpts) -> list[str]:
+    """A sentence for each option that is set and has no effect any more."""
+    return [f"[compute] {each.dest} is set. {each.help}" for each in IGNORED if conf.compute[each.dest] is not None]
 
 
 def _drop_of(conf: cfg.ConfigOpts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from service.process import Plan
 from service.upgrade_levels import CONDUCTOR
 from service.waiting import wait_for
 
+LOG = logging.getLogger(__name__)
+
 _NOT_HERE = "an agent runs beside tenants' guests, and an attacker who escapes from a guest must not find it"
 
 
@@ -33,6 +36,8 @@ class ComputeRole:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         settings = opts.settings(conf)
+        for text in opts.ignored(conf):
+            LOG.warning("%s", text)
         own = agents.confined(user_of(conf.transport_url), settings.host)
         self._bus = Bus(conf.transport_url, name="cell", confined=own)
         conductors = upgrade_levels.settings(conf).get(CONDUCTOR, SPAN.newest)

@@ -10,6 +10,7 @@ from cells.cell import Cell
 from conductor.set_aside import SetAside, reason_of
 from db.api import claims, events, mappings
 from db.api.claims import Ledger
+from db.api.events import Applied
 from db.cell import compute_nodes, feed, rebuild
 from db.sql.engine import ApiDatabase
 from objects import errors, feed_check, stored
@@ -220,8 +221,9 @@ class Applier:
         if not page and not changed and upto == cursor:
             return
         self._cursor = None  # unknown until this is committed
+        foreign: set[tuple[str, str]] = set()
         try:
-            self._commit(cursor, upto, page, list(changed.values()))
+            foreign = self._commit(cursor, upto, page, list(changed.values())).foreign_nodes
         except (errors.Transient, errors.Conflict):
             raise
         except Exception as error:  # noqa: BLE001 - one event or node causes it: each is tried alone, and set aside if it fails
@@ -232,7 +234,7 @@ class Applier:
             self._aside.failed(HOST_STEP, {node.host: error for node, error in done.failed})
             self._commit(cursor, upto, (), ())
         self._cursor = upto
-        self._capacities |= {key: node.capacity for key, node in changed.items()}
+        self._capacities |= {key: node.capacity for key, node in changed.items() if key not in foreign}
 
     def _apply_alone(self, cursor: int, page: Sequence[FeedEvent]) -> set[str]:
         """Apply the events in smaller and smaller groups without moving the cursor. Set aside the instances that fail alone.
@@ -247,22 +249,23 @@ class Applier:
         refused: set[str] = set()
 
         def apply(some: Sequence[list[FeedEvent]]) -> None:
-            refused.update(self._commit(cursor, cursor, [event for group in some for event in group], ()))
+            applied = self._commit(cursor, cursor, [event for group in some for event in group], ())
+            refused.update(event.key for event in applied.refused)
 
         done = isolate(apply, list(by_uuid.values()), transient=TRANSIENT)
         faults = {group[0].key: error for group, error in done.failed}
         self._aside.failed(STEP, faults)
         return set(faults) | refused
 
-    def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> set[str]:
-        """Apply in one transaction. Returns the UUIDs of refused instances, which an event places on another cell's host."""
+    def _commit(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> Applied:
+        """Apply in one transaction."""
         position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         now, timeout = self._database.now(), self._other_cell_timeout
-        refused = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=now, other_cell_timeout=timeout)
-        self._refuse(refused)
+        applied = self._ledger.write(events.apply, position, page, nodes, self._mapped, now=now, other_cell_timeout=timeout)
+        self._refuse(applied.refused)
         concerned: set[str] = set()
         for event in page:
-            if event not in refused and event.kind in INSTANCE_EVENTS:
+            if event not in applied.refused and event.kind in INSTANCE_EVENTS:
                 summary = stored.load(event.payload, InstanceSummary)
                 if event.kind is EventKind.TASK or summary.server_uuid is not None:
                     concerned.add(summary.server_uuid or event.key)
@@ -270,4 +273,4 @@ class Applier:
                 step(LOG, "applied", *about, cell=self._cell.name, host=summary.host, attempt=summary.attempt, state=summary.state)
         if concerned:
             self._operate(sorted(concerned))
-        return {event.key for event in refused}
+        return applied

@@ -10,9 +10,8 @@ import msgspec
 from objects import errors, text
 from objects.base import INT32_MAX
 from objects.build import Report
-from objects.process import About
+from objects.process import AGENT_BINARY, About
 
-BINARY_LENGTH = 64
 RELEASE_LENGTH = 64
 MESSAGES_LENGTH = 16
 """Lengths of the columns, in characters."""
@@ -28,10 +27,10 @@ def check_reports(reports: Sequence[Report]) -> None:
 
 
 def check_service(host: str, binary: str, version: int = 1) -> None:
-    """Raises errors.Invalid for a service with an invalid host, binary or version."""
+    """Raises errors.Invalid for a service with an invalid host or version, or of another kind than agents."""
     text.checked_name("host", host)
-    if len(text.checked_name("binary", binary)) > BINARY_LENGTH:
-        raise errors.Invalid(f"binary {binary[:80]!r}: a name has at most {BINARY_LENGTH} characters")
+    if binary != AGENT_BINARY:
+        raise errors.Invalid(f"binary {binary[:80]!r}: an agent reports as {AGENT_BINARY}")
     if not 0 <= version <= INT32_MAX:
         raise errors.Invalid(f"version {version}: is not a number from 0 to {INT32_MAX}")
 

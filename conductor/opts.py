@@ -10,6 +10,7 @@ from images import opts as images_opts
 from objects import errors
 from objects.base import Object
 from objects.host_limits import HostLimits
+from objects.host_terms import RATIO_LIMIT, Ratios
 from rpc import agents
 from rpc.agents import AgentUsers
 
@@ -150,7 +151,16 @@ CONDUCTOR_OPTS = [
     cfg.IntOpt(
         "host_max_resource", default=1_000_000, min=1, help="Maximum amount of one custom resource class that one host may offer."
     ),
-    cfg.FloatOpt("host_max_allocation_ratio", default=256.0, min=1.0, help="Maximum allocation ratio of a host."),
+    cfg.FloatOpt(
+        "cpu_allocation_ratio",
+        default=4.0,
+        min=0.0,
+        max=RATIO_LIMIT,
+        help="Virtual CPUs offered per physical CPU of the cell's hosts, but for hosts with another ratio set by "
+        "'superconductor host set'. Hosts that were on record before conductors had this option keep their ratios.",
+    ),
+    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, max=RATIO_LIMIT, help="Likewise guest memory per memory of a host."),
+    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, max=RATIO_LIMIT, help="Likewise guest disk per disk of a host."),
     cfg.FloatOpt(
         "purge_age",
         default=0.0,
@@ -218,7 +228,9 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     host_max_memory_mb: int = 64 * 2**20
     host_max_disk_gb: int = 10 * 2**20
     host_max_resource: int = 1_000_000
-    host_max_allocation_ratio: float = 256.0
+    cpu_allocation_ratio: float = 4.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
     images_folder: str = ""
     images_drop_folder: str = ""
 
@@ -228,9 +240,10 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
 
     @property
     def host_limits(self) -> HostLimits:
-        """The most that a host may offer."""
-        names = ("vcpus", "memory_mb", "disk_gb", "resource", "allocation_ratio")
-        return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names})
+        """The most that a host may offer, and the ratios that it counts with."""
+        names = ("vcpus", "memory_mb", "disk_gb", "resource")
+        ratios = Ratios(cpu=self.cpu_allocation_ratio, ram=self.ram_allocation_ratio, disk=self.disk_allocation_ratio)
+        return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names}, ratios=ratios)
 
     @property
     def step_time(self) -> float:

@@ -23,6 +23,7 @@ NO_CELL = "host mapped to a cell that does not exist"
 UNHEARD = "mapped host that its cell does not know"
 NO_AGENT = "compute node without agent"
 OFFER = "inventory unlike the compute node"
+NAMESAKE = "compute node named as another cell's"
 
 
 def pages(places: Places) -> Iterator[AuditPage]:
@@ -61,7 +62,9 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     for cell_uuid, known in nodes.items():
         found += _judge_nodes(places, cell_uuid, known, reporting)
         mine = [node for node in known if node.host in mapped and mapped[node.host].cell_uuid == cell_uuid]
-        found += _judge_offers(places, cell_uuid, places.api.read(inventories.counted, mine), offered)
+        new = [key for node in mine if (key := (node.host, node.node)) not in offered]
+        owners = places.api.read(inventories.owners_elsewhere, new, cell_uuid) if new else {}
+        found += _judge_offers(places, cell_uuid, places.api.read(inventories.counted, mine), offered, owners)
     return found
 
 
@@ -101,9 +104,18 @@ def _judge_nodes(
 
 
 def _judge_offers(
-    places: Places, cell_uuid: str, known: Sequence[ComputeNode], offered: Mapping[tuple[str, str], Inventory]
+    places: Places,
+    cell_uuid: str,
+    known: Sequence[ComputeNode],
+    offered: Mapping[tuple[str, str], Inventory],
+    owners: Mapping[tuple[str, str], str],
 ) -> Iterator[Finding]:
     for node in known:
+        if owner := owners.get((node.host, node.node)):
+            what = f"{node.node} of host {node.host} has the name of a node of host {owner}"
+            advice = f"give it another name; if the machine took that one's place, run 'superconductor host delete {owner}'"
+            yield Finding(kind=NAMESAKE, key=node.host, what=what, cell=places.name(cell_uuid), advice=advice)
+            continue
         row, offers = offered.get((node.host, node.node)), _named(node.capacity)
         if row is None:
             what = f"{node.node} of host {node.host} has none, and offers {offers}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -107,6 +108,16 @@ _HOMES = sa.union_all(
 )
 
 
+class Applied(NamedTuple):
+    """What was not applied: events that place an instance on another cell's host, and nodes named as another cell's node.
+
+    ``foreign_nodes``: by host and node.
+    """
+
+    refused: list[FeedEvent]
+    foreign_nodes: set[tuple[str, str]]
+
+
 def apply(
     tx: ApiTransaction,
     stamp: claims.Stamp,
@@ -116,7 +127,7 @@ def apply(
     own: Collection[str] = (),
     now: float | None = None,
     other_cell_timeout: float = 0.0,
-) -> list[FeedEvent]:
+) -> Applied:
     """Apply the instance events of one page, take over the capacities of ``nodes``, and advance the cursor by compare-and-set.
 
     An event is applied only if the mapping names the feed's cell and the event is newer than the last one applied. MOVED and ACTIVE
@@ -143,9 +154,7 @@ def apply(
         if other_cell_timeout and now is not None:
             exhausted = [uuid for uuid in by_uuid if stored.load(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
             respawn.accept(tx, exhausted, now, other_cell_timeout)
-    if nodes:
-        claims.set_inventory(tx, stamp, nodes, position.cell_uuid)
-    return refused
+    return Applied(refused, claims.set_inventory(tx, stamp, nodes, position.cell_uuid) if nodes else set())
 
 
 _PLACING = (EventKind.MOVED, EventKind.ACTIVE, EventKind.TASK)

@@ -7,6 +7,7 @@ their ids, so that transactions do not deadlock.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ from db.sql.keyed import by_index
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory, InventoryColumns
 from objects.messages_version import NUMA_NODES
+from service.rate_limited_log import RateLimitedLog
+
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 _COLUMNS = (
     inventories.c.id,
@@ -329,16 +333,17 @@ def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
 # -- capacities ----------------------------------------------------------------------------------------------------------------
 
 
-def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode], cell_uuid: str) -> None:
+def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode], cell_uuid: str) -> set[tuple[str, str]]:
     """Set the capacities to those of ``nodes``, all of them of one cell. New nodes get rows; unchanged ones are not written.
 
-    Usage is not changed: it follows from the claims.
+    A new node with the name of another cell's node gets no row: the name belongs to the host that has it. Such nodes are logged and
+    returned, by host and node. Usage is not changed: it follows from the claims.
     """
     wanted = {(node.host, node.node): node for node in counted(tx, nodes)}
     hosts = {host for host, _ in wanted}
     read = {(row.host, row.node): row for row in _found(tx, _BY_HOST, hosts)}
     if all(key in read and not _differs(read[key], node, cell_uuid) for key, node in wanted.items()):
-        return  # usually: nothing has to be locked
+        return set()  # usually: nothing has to be locked
     known = {(row.host, row.node): row for row in _of_hosts(tx, hosts)}
     changed = [
         {"key": known[key].id, "new_service_event": _event(known[key], cell_uuid), **_values(node, cell_uuid, stamp)}
@@ -347,8 +352,29 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
     ]
     if changed:
         tx.execute(_SET, sorted(changed, key=lambda values: int(values["key"])))
-    new = [(key, node) for key, node in wanted.items() if key not in known]
-    insert(tx, [{"host": host, "node": name, **_values(node, cell_uuid, stamp)} for (host, name), node in new])
+    new = {key: node for key, node in wanted.items() if key not in known}
+    foreign = owners_elsewhere(tx, new, cell_uuid)
+    for (host, name), owner in foreign.items():
+        text = "host %s reports node %s, which host %s of another cell reported first: nothing is placed on it; see 'verify'"
+        _COMPLAINTS(f"{host} {name}", logging.WARNING, text, host, name, owner)
+    rows = [(key, _values(node, cell_uuid, stamp)) for key, node in new.items() if key not in foreign]
+    insert(tx, [{"host": host, "node": name, **values} for (host, name), values in rows])
+    return set(foreign)
+
+
+_OWNERS_ELSEWHERE = sa.select(inventories.c.node, inventories.c.host).where(
+    inventories.c.node.in_(dialect.uuids("names")), inventories.c.cell_uuid != sa.bindparam("cell"), inventories.c.cell_uuid != ""
+)
+
+
+def owners_elsewhere(tx: ApiTransaction, nodes: Iterable[tuple[str, str]], cell_uuid: str) -> dict[tuple[str, str], str]:
+    """The hosts of other cells that have the names of these nodes of a cell, by host and node."""
+    asked, owners = sorted(nodes), dict[str, str]()
+    names = sorted({name for _, name in asked})
+    for start in range(0, len(names), dialect.IN_LIST_SIZE):
+        values = {"names": names[start : start + dialect.IN_LIST_SIZE], "cell": cell_uuid}
+        owners.update((row.node, row.host) for row in tx.execute(_OWNERS_ELSEWHERE, values))
+    return {(host, name): owners[name] for host, name in asked if owners.get(name, host) != host}
 
 
 def counted(tx: ApiTransaction, nodes: Sequence[ComputeNode]) -> Sequence[ComputeNode]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
-from db.cell import feed
+from db.cell import feed, host_terms
 from db.cell.tables import compute_nodes
 from db.sql import dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
 from db.sql.galera import compare_locks
 from objects import errors, stats, stored
+from objects import host_terms as terms_of
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
 from objects.host_limits import HostLimits
+from objects.host_terms import Ratios, Sizes
 
 Nodes = dict[tuple[str, str], ComputeNode]
 """By host and node."""
@@ -31,7 +34,7 @@ _OTHER_HOST = (
     .limit(1)
 )
 _NODES_OF = (
-    sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats)
+    sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats, host_terms.WAITS.label("waits"))
     .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
     .order_by(compute_nodes.c.host, compute_nodes.c.node)
     .with_for_update()
@@ -41,16 +44,60 @@ _NODES_OF = (
 def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
     """Store an agent's report and append a change to the feed. Return whether it changed; None: newer stats are stored already.
 
+    With ``limits``, the node counts with the size and the ratios of its terms. Without, it counts as reported.
     Raises Invalid if the host would then offer more than ``limits``, or if the node is another host's: of those that name it the
     first has it, until it is removed.
     """
-    known = _stored(tx, [node.host])
-    if (node.host, node.node) not in known:
+    key = node.host, node.node
+    known, waiting = _stored(tx, [node.host])
+    if key not in known:
         _refuse_if_taken(tx, node)
     if limits is not None:
         compare_locks(tx, "host", [node.host])  # a report leaves the other nodes of its host as they are
-        limits.check(node, [other for key, other in known.items() if key != (node.host, node.node)])
-    return _write(tx, [node], known, now) == 1 if _is_newest(node, known) else None
+        limits.check(node, [other for each, other in known.items() if each != key])
+    if not _is_newest(node, known):
+        return None
+    if limits is not None:
+        node = host_terms.counted(tx, node, known, limits.ratios, waits=key in waiting)
+    return _write(tx, [node], known, now) == 1
+
+
+def accept(tx: CellTransaction, host: str, now: float) -> dict[str, Sizes]:
+    """The nodes of a host count with the sizes that it reported last, and may grow from there. The feed tells.
+
+    Return the sizes by node. Raises NotFound if the host has no nodes.
+    """
+    known, counted = _locked(tx, host), list[ComputeNode]()
+    for node in known.values():
+        terms = host_terms.of_known(tx, node)
+        sizes = terms.waiting or Sizes.of(node)
+        host_terms.write(tx, node, msgspec.structs.replace(terms, accepted=sizes, waiting=None))
+        counted.append(terms_of.with_sizes(node, sizes))
+    _write(tx, counted, known, now)
+    return {node.node: Sizes.of(node) for node in counted}
+
+
+def set_ratios(tx: CellTransaction, host: str, ratios: Mapping[str, float | None], now: float) -> None:
+    """Set allocation ratios of a host, by the names of ``OwnRatios``. The feed tells.
+
+    None: from its next report on, that of the conductors' configuration. Raises NotFound if the host has no nodes.
+    """
+    known, counted = _locked(tx, host), list[ComputeNode]()
+    for node in known.values():
+        terms = host_terms.of_known(tx, node)
+        terms = msgspec.structs.replace(terms, ratios=msgspec.structs.replace(terms.ratios, **ratios))
+        host_terms.write(tx, node, terms)
+        counted.append(terms_of.with_ratios(node, terms.ratios.over(Ratios.of(node))))
+    _write(tx, counted, known, now)
+
+
+def _locked(tx: CellTransaction, host: str) -> Nodes:
+    """The nodes of a host, locked. Raises NotFound if it has none."""
+    known, _ = _stored(tx, [host])
+    if not known:
+        raise errors.NotFound(f"Host '{host[:80]}' has reported no size that can be read: its agent does so when it runs")
+    compare_locks(tx, "host", [host])
+    return known
 
 
 def store_all(tx: CellTransaction, nodes: Sequence[ComputeNode], now: float) -> int:
@@ -60,7 +107,7 @@ def store_all(tx: CellTransaction, nodes: Sequence[ComputeNode], now: float) -> 
     nodes changed.
     """
     latest = {(node.host, node.node): node for node in nodes}
-    known = _stored(tx, sorted({node.host for node in nodes}))
+    known, _ = _stored(tx, sorted({node.host for node in nodes}))
     return _write(tx, [node for _, node in sorted(latest.items()) if _is_newest(node, known)], known, now)
 
 
@@ -174,12 +221,21 @@ def readable(text: str) -> ComputeNode | None:
     return node
 
 
-def _stored(tx: CellTransaction, hosts: Sequence[str]) -> Nodes:
+class _OnRecord(NamedTuple):
+    """Nodes on record, and those of them whose reported size waits for an operator."""
+
+    nodes: Nodes
+    waiting: set[tuple[str, str]]
+
+
+def _stored(tx: CellTransaction, hosts: Sequence[str]) -> _OnRecord:
     """The nodes of these hosts, locked, so that of two concurrent reports the older one is not written last."""
-    found: Nodes = {}
+    found = _OnRecord({}, set())
     for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-        for host, node, text in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]}):
+        for host, node, text, waits in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]}):
             known = readable(text)
             if known is not None:
-                found[host, node] = known
+                found.nodes[host, node] = known
+            if waits:
+                found.waiting.add((host, node))
     return found

@@ -7,7 +7,7 @@ from contextlib import suppress
 import sqlalchemy as sa
 
 from db import selections
-from db.cell import services, unknown_guests
+from db.cell import host_terms, services, unknown_guests
 from db.cell.tables import builds, compute_nodes, instances
 from db.cell.tables import services as service_rows
 from db.sql import clock
@@ -38,6 +38,7 @@ def from_cell(tx: CellTransaction, host: str, binary: str, silence: float) -> No
     with suppress(errors.NotFound):  # it was deleted before, or has never reported
         services.delete(tx, host, binary)
     unknown_guests.forget(tx, host)
+    host_terms.forget(tx, host)
     tx.execute(sa.delete(compute_nodes).where(compute_nodes.c.host == host))
 
 

@@ -175,6 +175,17 @@ compute_nodes = table(
     sa.Index("ix_compute_nodes_node", "node"),
 )
 
+host_terms = table(
+    "host_terms",
+    metadata,
+    # What a node counts with. A node without a row was on record before: its stats are its terms
+    sa.Column("host", Name, primary_key=True),
+    sa.Column("node", Name, primary_key=True),
+    sa.Column("accepted", Json, nullable=False),  # Sizes
+    sa.Column("waiting", Json),  # Sizes that were reported and wait for an operator; NULL: none
+    sa.Column("ratios", Json, nullable=False),  # OwnRatios
+)
+
 incarnation_seen = table(
     "incarnation_seen",
     metadata,

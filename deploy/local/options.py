@@ -31,13 +31,12 @@ def set_options(file: Path, group: str, values: Mapping[str, str]) -> None:
         parser[group].update(values)
 
 
-def use_libvirt(file: Path, folder: Path, daemon: PrivateDaemon, *, cpu_allocation_ratio: float) -> None:
+def use_libvirt(file: Path, folder: Path, daemon: PrivateDaemon) -> None:
     """Make the agent that reads this file one of emulated guests of this daemon. Its own files are in ``folder``.
 
     The hosts are folders side by side, so that they can copy disks from each other.
     """
-    values = {"driver": "libvirt", "cpu_allocation_ratio": str(cpu_allocation_ratio), "spawn_timeout": "60"}
-    set_options(file, "compute", values)
+    set_options(file, "compute", {"driver": "libvirt", "spawn_timeout": "60"})
     paths = {option: str(folder / name) for option, name in (("instances_path", INSTANCES), ("cache_path", "images"))}
     paths |= {"config_drive_path": str(folder / CONFIG_DRIVES), "peer_instances_path": str(folder.parent / "{host}" / INSTANCES)}
     set_options(file, "libvirt", {"connection_uri": daemon.uri, "virt_type": "qemu", **paths})

@@ -48,6 +48,8 @@ from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
+from objects.host_limits import HostLimits
+from objects.host_terms import Ratios
 from objects.operation import Operation, OperationKind
 from objects.process import AGENT_BINARY
 from rpc import cell_conductor, compute, scheduler, super_conductor
@@ -77,6 +79,7 @@ from tests.support.world import Sender
 CONTEXT = RequestContext(request_id="req-test")
 SCHEDULER = SchedulerSettings(warm_up=0.0, claim_window=0.0, service_down_time=EVER)
 PAGE = 50
+LIMITS = HostLimits(ratios=Ratios(cpu=1.0))
 TOGETHER = 3
 """Batches that wait and are built in one go: so few that there are several such groups."""
 ENDLESS = 1000
@@ -176,7 +179,8 @@ class CellProcess(Process):
     def __init__(self, world: SteppedWorld, owner: str, cell: str) -> None:
         super().__init__(world, owner)
         database, sender = world.files.databases[cell], Sender(cell, world.network.bus(cell))
-        sweep = CellSweep(database, sender, CellConductor(database, sender), resend_age=-1.0, down_time=EVER, feed_age=EVER)
+        endpoint = CellConductor(database, sender, limits=LIMITS)
+        sweep = CellSweep(database, sender, endpoint, resend_age=-1.0, down_time=EVER, feed_age=EVER)
         self.work = {
             "orders": sweep.orders,
             "tasks": sweep.tasks,
@@ -184,7 +188,7 @@ class CellProcess(Process):
             "dead hosts": sweep.dead_hosts,
             "deadlines": sweep.deadlines,
         }
-        endpoint, interface = CellConductor(database, sender), cell_conductor.CellConductorEndpoint
+        interface = cell_conductor.CellConductorEndpoint
         world.network.serve(cell, cell_conductor.TOPIC, None, owner, endpoint, interface, pauses=False)
 
 
@@ -228,7 +232,6 @@ class AgentProcess(Process):
         settings = ComputeSettings(
             host=host,
             simulated=simulated,
-            cpu_allocation_ratio=1.0,
             spawn_timeout=0.0,
             outage_retry_max=0.0,
             images_folder=str(world.path / "images"),

@@ -328,6 +328,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "unmapped_hosts": 2,
             "shared_user_hosts": 0,
             "dead_letters": {},
+            "waiting_sizes": [],
             "servers": {"active": 1, "building": 1},
             "silent_since": None,
         }

@@ -160,6 +160,7 @@ PATHS = [
     "/v2.1/superconductor/holds",
     "/v2.1/superconductor/holds/{}",
     "/v2.1/superconductor/holds/{}/boot",
+    "/v2.1/superconductor/hosts/{}/accept",
     "/v2.1/superconductor/capacity",
     "/v2.1/superconductor/rebalance",
     "/v2.1/{}/servers",

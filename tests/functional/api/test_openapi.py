@@ -23,6 +23,7 @@ WITHOUT_BODY = {
     ("PUT", "/v2.1/servers/{server_id}/tags/{tag}"),
     ("PUT", "/image/v2/images/{image_id}/file"),
     ("POST", "/v2.1/superconductor/holds/{hold_id}/boot"),
+    ("POST", "/v2.1/superconductor/hosts/{host}/accept"),
 }
 """Methods that usually take a body, and take none here, or one that is not JSON."""
 

@@ -15,6 +15,8 @@ from db.cell import compute_nodes, feed, services
 from db.sql.engine import Database
 from objects.cell import HostMapping
 from objects.feed import EventKind
+from objects.host_limits import HostLimits
+from objects.host_terms import Ratios
 from tests.support.cell_databases import Cells, closed_port, east_and_west
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
@@ -173,7 +175,7 @@ def test_hosts_nobody_knows_are_told_and_the_others_done(cells: Cells, shell: Sh
     assert "Host 'nobody' is not mapped to a cell: run 'superconductor host discover'." in unmapped
     assert "Service 'superconductor-compute' on host 'silent' not found" in silent
     assert [row["Status"] for row in shell.json("host list") if row["Host"] == "e1"] == ["disabled"]
-    assert "one of the arguments --down --up is required" in shell.run("host", "set", "e1").err
+    assert "--down, --up or a ratio is needed" in shell.run("host", "set", "e1").err
 
 
 def test_delete_forgets_hosts_that_are_silent(cells: Cells, shell: Shell) -> None:
@@ -186,3 +188,55 @@ def test_delete_forgets_hosts_that_are_silent(cells: Cells, shell: Shell) -> Non
     assert "Host 'fresh' is up: stop its agent first" in up
     assert "Host 'nobody' is not mapped to a cell" in unknown
     assert [row["Host"] for row in shell.json("host list")] == ["fresh"]
+
+
+class TestTerms:
+    """What hosts count with, whatever they report."""
+
+    @pytest.fixture
+    def east(self, cells: Cells, shell: Shell) -> Database:
+        cells.report("east", "e1", "e2")
+        shell.done("-q host discover")
+        database = Database(sqlite_url(cells.folder, "east"))
+        [node] = database.read(compute_nodes.of_hosts, ["e1"])
+        large = msgspec.structs.replace(node, vcpus=4000, resources={"CUSTOM_GPU": 4})
+        database.write(compute_nodes.store, large, time.time(), HostLimits())
+        return database
+
+    def listed(self, shell: Shell) -> dict[str, tuple[int, str]]:
+        return {row["Host"]: (row["vCPUs"], row["Waiting Size"]) for row in shell.json("host list")}
+
+    def test_a_size_waits_until_it_is_accepted(self, east: Database, shell: Shell) -> None:
+        text = "vcpus 4000 (counts 8), CUSTOM_GPU 4 (counts 0)"
+        assert self.listed(shell) == {
+            "e1": (8, text),
+            "e2": (8, ""),
+        }
+        problem = f"node e1 reports {text}: if the machine has that, run 'superconductor host accept e1'"
+        assert problem in shell.json("host show e1")["Problems"]
+        accepted = {"Host": "e1", "Node": "e1", "vCPUs": 4000, "RAM": 16384, "Disk": 100, "Resources": "CUSTOM_GPU 4"}
+        assert shell.json("host accept e1") == [accepted]
+        assert self.listed(shell) == {
+            "e1": (4000, ""),
+            "e2": (8, ""),
+        }
+        outcome = shell("host accept e9 e2 -f value -c Host")
+        assert (outcome.status, outcome.out) == (1, "e2\n")
+        assert outcome.err.count("\n") == 1
+        assert "e9" in outcome.err
+
+    def test_ratios_are_set(self, east: Database, shell: Shell) -> None:
+        shell.done("host set e1 e2 --cpu-ratio 16 --disk-ratio 1.5")
+        assert [Ratios.of(node) for node in east.read(compute_nodes.list_all)] == [Ratios(cpu=16.0, disk=1.5)] * 2
+        assert "x 16" in str(shell.json("host show e1")["Nodes"])
+        shell.done("host set e1 --cpu-ratio default")
+        [node] = east.read(compute_nodes.of_hosts, ["e1"])
+        east.write(compute_nodes.store, msgspec.structs.replace(node, vcpus_used=1), time.time(), HostLimits())
+        [node] = east.read(compute_nodes.of_hosts, ["e1"])
+        assert Ratios.of(node) == Ratios(disk=1.5)
+
+    @pytest.mark.parametrize("ratio", ["nan", "-1", "1e9", "much", ""])
+    def test_no_other_ratio_is_taken(self, east: Database, shell: Shell, ratio: str) -> None:
+        outcome = shell.run("host", "set", "e1", f"--cpu-ratio={ratio}")
+        assert outcome.status == 2
+        assert f"{ratio!r} is neither a number from 0 to 1024 nor 'default'" in outcome.err

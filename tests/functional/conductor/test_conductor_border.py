@@ -157,9 +157,6 @@ class TestLimits:
             ({"vcpus": 10**9}, "host_max_vcpus"),
             ({"memory_mb": 10**12}, "host_max_memory_mb"),
             ({"disk_gb": 10**9}, "host_max_disk_gb"),
-            ({"cpu_allocation_ratio": 1e6}, "host_max_allocation_ratio"),
-            ({"ram_allocation_ratio": 1e6}, "host_max_allocation_ratio"),
-            ({"disk_allocation_ratio": 1e6}, "host_max_allocation_ratio"),
             ({"resources": {"CUSTOM_GPU": 10**8}}, "host_max_resource"),
         ],
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor.apply import Applier
-from db.api import host_mappings
+from db.api import claims, host_mappings, host_removal
 from db.cell import services
 from objects import errors
 from objects.cell import HostMapping
@@ -21,6 +21,7 @@ from tests.support.applying import (
     node,
     tell,
 )
+from tests.support.auditing import Auditor
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL
 from tests.support.world import World, world
@@ -85,6 +86,23 @@ class TestCapacities:
         conductor.keep()
         row = inventories(cloud)["b1"]
         assert (row.cap_vcpus, row.cell_uuid) == (80.0, conductor.cell(OTHER).uuid)
+
+    def test_a_node_belongs_to_the_host_that_reported_it_first_in_the_region(
+        self, cloud: World, conductor: Conductor, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        conductor.keep()
+        tell(cloud, CELL, node("a1", node="b1", vcpus=4000))
+        conductor.keep()
+        conductor.keep()
+        assert [(row.host, row.node) for row in cloud.api.read(claims.read_all) if row.node == "b1"] == [("b1", "b1")]
+        complaints = [text for text in caplog.messages if "reports node" in text]
+        assert complaints[0].startswith("host a1 reports node b1, which host b1 of another cell reported first")
+        [finding] = [each for each in Auditor(conductor).findings() if each.key == "a1"]
+        assert str(finding) == "compute node named as another cell's: b1 of host a1 has the name of a node of host b1 (cell1)"
+        cloud.api.write(host_removal.from_api, "b1")
+        tell(cloud, CELL, node("a1", node="b1", vcpus=5))
+        conductor.keep()
+        assert ("a1", "b1") in {(row.host, row.node) for row in cloud.api.read(claims.read_all)}
 
     def test_a_host_that_moves_to_another_cell_and_back_is_its_first_cells_again(self, cloud: World, conductor: Conductor) -> None:
         conductor.keep()

@@ -13,6 +13,7 @@ PAGE = TESTS.parent / "docs" / "security.md"
 
 BORDER = "functional/rpc/test_broker_border.py"
 CONDUCTOR = "functional/conductor/test_conductor_border.py"
+SIZES = "functional/conductor/test_accepted_sizes.py"
 FEED = "functional/conductor/test_feed_border.py"
 SHOWN: dict[str, tuple[str, ...]] = {
     "It cannot report on another host": (
@@ -21,7 +22,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{BORDER}::test_it_cannot_say_what_another_host_offers",
         f"{CONDUCTOR}::test_a_hosts_user_that_speaks_of_another_host_changes_nothing",
     ),
-    "It cannot invent a host": (f"{BORDER}::test_it_cannot_invent_a_host",),
+    "It cannot invent a host": (
+        f"{BORDER}::test_it_cannot_invent_a_host",
+        "functional/conductor/test_conductor_capacities.py::test_a_node_belongs_to_the_host_that_reported_it_first_in_the_region",
+    ),
     "It cannot learn the builder": (f"{BORDER}::test_it_cannot_read_what_another_host_holds",),
     "It cannot get the user data or password": (f"{BORDER}::test_it_gets_no_secrets_of_a_build_that_was_not_ordered_from_it",),
     "It cannot get them after the build or rebuild has begun": (
@@ -41,7 +45,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "It cannot answer what a conductor asks": (f"{BORDER}::test_it_answers_what_its_conductors_ask",),
     "It cannot speak in the name of another broker user": (f"{BORDER}::test_the_broker_refuses_a_hosts_user",),
+    "It cannot choose the allocation ratios": (f"{SIZES}::test_they_are_those_of_the_configuration",),
     "It cannot offer more": (
+        f"{SIZES}::test_growth_waits_for_an_operator_and_a_shrink_counts_at_once",
+        f"{SIZES}::test_it_does_not_creep",
         f"{CONDUCTOR}::test_a_host_that_claims_more_is_refused_by_the_name_of_the_option",
         f"{CONDUCTOR}::test_many_nodes_offer_no_more_than_one",
     ),

@@ -1,0 +1,159 @@
+"""Terms of nodes in a cell database: accepted sizes and own allocation ratios.
+
+A node that was on record before there were terms has no row: the size and the ratios on record are its terms. Whoever writes terms
+holds the locks of the host's rows in ``compute_nodes``, and reads the terms after it got them.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from db.cell.tables import compute_nodes, host_terms
+from db.sql.connection import CellTransaction
+from db.sql.dialect import Upsert
+from objects import host_terms as terms_of
+from objects import stored
+from objects.compute_node import ComputeNode
+from objects.host_terms import ALWAYS_COUNTED, MEDIAN_FACTOR, HostTerms, OwnRatios, Ratios, Sizes
+
+LOG = logging.getLogger(__name__)
+
+SAMPLE_SIZE = 500
+"""Maximum number of nodes that the median host of a cell is taken from."""
+LIST_LIMIT = 1000
+"""Maximum number of waiting sizes that are listed."""
+
+Nodes = Mapping[tuple[str, str], ComputeNode]
+"""Those of one host, by host and node."""
+
+_STORE = Upsert(host_terms, key=("host", "node"), replaced=("accepted", "waiting", "ratios"))
+_READ = sa.select(host_terms).where(host_terms.c.host == sa.bindparam("of"), host_terms.c.node == sa.bindparam("called"))
+_RATIOS = sa.select(host_terms.c.ratios).where(host_terms.c.host == sa.bindparam("of")).order_by(host_terms.c.node).limit(1)
+_OTHER_HOSTS = (
+    sa.select(compute_nodes.c.host, compute_nodes.c.stats)
+    .where(compute_nodes.c.host != sa.bindparam("of"))
+    .order_by(compute_nodes.c.host, compute_nodes.c.node)
+    .limit(SAMPLE_SIZE)
+)
+_WAITING = sa.select(host_terms).where(host_terms.c.waiting.is_not(None)).order_by(host_terms.c.host, host_terms.c.node)
+_FORGET = sa.delete(host_terms).where(host_terms.c.host == sa.bindparam("of"))
+
+WAITS: sa.ColumnElement[bool] = sa.exists().where(
+    host_terms.c.host == compute_nodes.c.host, host_terms.c.node == compute_nodes.c.node, host_terms.c.waiting.is_not(None)
+)
+"""Whether the size of a row of ``compute_nodes`` waits."""
+
+
+def counted(tx: CellTransaction, node: ComputeNode, known: Nodes, ratios: Ratios, *, waits: bool) -> ComputeNode:
+    """The report with the size and the ratios that count. What waits for an operator is written and logged.
+
+    ``known``: the host's nodes as they count now. ``ratios``: the configured ones. ``waits``: whether a size of the node waits.
+    """
+    before, reported = known.get((node.host, node.node)), Sizes.of(node)
+    if before is not None and not waits and reported == Sizes.of(before) and ratios == Ratios.of(before):
+        return terms_of.with_ratios(node, ratios)  # usually: no terms are read
+    written = _read(tx, node)
+    terms = (written or _first(tx, node, known)).after_report(reported)
+    if terms != written:
+        write(tx, node, terms)
+    if terms.waiting is not None and (written is None or written.waiting is None):
+        LOG.warning(
+            "host %s, node %s reports %s until an operator runs 'superconductor host accept %s'",
+            *(node.host, node.node, reported.beside(terms.accepted), node.host),
+        )
+    return terms_of.with_ratios(terms_of.with_sizes(node, terms.counted(reported)), terms.ratios.over(ratios))
+
+
+def of_known(tx: CellTransaction, node: ComputeNode) -> HostTerms:
+    """The terms of a node on record."""
+    return _read(tx, node) or _on_record(node)
+
+
+def write(tx: CellTransaction, node: ComputeNode, terms: HostTerms) -> None:
+    waiting = None if terms.waiting is None else stored.dump(terms.waiting)
+    values = {"accepted": stored.dump(terms.accepted), "waiting": waiting, "ratios": stored.dump(terms.ratios)}
+    _STORE(tx, [{"host": node.host, "node": node.node} | values])
+
+
+def forget(tx: CellTransaction, host: str) -> None:
+    """The host is gone."""
+    tx.execute(_FORGET, {"of": host})
+
+
+class WaitingSize(NamedTuple):
+    """A node whose reported size waits for an operator."""
+
+    host: str
+    node: str
+    terms: HostTerms
+
+    @property
+    def text(self) -> str:
+        """What it reports and what counts."""
+        return self.terms.waiting.beside(self.terms.accepted) if self.terms.waiting is not None else ""
+
+
+def list_waiting(tx: CellTransaction, host: str | None = None, limit: int = LIST_LIMIT) -> list[WaitingSize]:
+    """Of this host or of the cell, by host and node."""
+    query = _WAITING if host is None else _WAITING.where(host_terms.c.host == host)
+    return [WaitingSize(row.host, row.node, terms) for row in tx.execute(query.limit(limit)) if (terms := _terms(row)) is not None]
+
+
+def _read(tx: CellTransaction, node: ComputeNode) -> HostTerms | None:
+    """None: there is no readable row."""
+    row = tx.execute(_READ, {"of": node.host, "called": node.node}).first()
+    return None if row is None else _terms(row)
+
+
+def _terms(row: sa.Row[Any]) -> HostTerms | None:
+    accepted, ratios = stored.load_or_none(row.accepted, Sizes), stored.load_or_none(row.ratios, OwnRatios)
+    if accepted is None or ratios is None:
+        return None
+    return HostTerms(accepted=accepted, waiting=stored.load_or_none(row.waiting, Sizes), ratios=ratios)
+
+
+def _first(tx: CellTransaction, node: ComputeNode, known: Nodes) -> HostTerms:
+    """The terms of a node that has no row."""
+    before = known.get((node.host, node.node))
+    if before is not None:
+        return _on_record(before)
+    reported = Sizes.of(node)
+    accepted = reported.within(_allowance(tx, reported, node.host, list(known.values())))
+    ratios = stored.load_or_none(tx.execute(_RATIOS, {"of": node.host}).scalar(), OwnRatios) if known else None
+    waiting = reported if reported != accepted else None
+    return HostTerms(accepted=accepted, waiting=waiting, ratios=ratios or OwnRatios())
+
+
+def _on_record(node: ComputeNode) -> HostTerms:
+    return HostTerms(accepted=Sizes.of(node), ratios=OwnRatios(**msgspec.structs.asdict(Ratios.of(node))))
+
+
+def _allowance(tx: CellTransaction, reported: Sizes, host: str, siblings: Sequence[ComputeNode]) -> dict[str, int]:
+    """The most of each amount that a new node counts with beside the other nodes of its host.
+
+    The first host of a cell, and the first one with a custom resource class, counts as reported.
+    """
+    own = Counter[str]()
+    for node in siblings:
+        own.update(Sizes.of(node).amounts)
+    usual = {name: most - own[name] for name, most in ALWAYS_COUNTED.items()}
+    if not any(amount > usual.get(name, 0) for name, amount in reported.amounts.items()):
+        return usual
+    hosts: dict[str, Counter[str]] = {}
+    for other, text in tx.execute(_OTHER_HOSTS, {"of": host}):
+        sizes = stored.load_or_none(text, Sizes)
+        if sizes is not None:
+            hosts.setdefault(other, Counter()).update(sizes.amounts)
+    most = dict[str, int]()
+    for name, amount in reported.amounts.items():
+        amounts = [each[name] for each in hosts.values() if name in each]
+        limit = int(MEDIAN_FACTOR * statistics.median(amounts)) if amounts else own[name] + amount
+        most[name] = max(0, usual.get(name, 0), limit - own[name])
+    return most
