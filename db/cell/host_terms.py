@@ -22,8 +22,9 @@ from objects import host_terms as terms_of
 from objects import stored
 from objects.compute_node import ComputeNode
 from objects.host_terms import ALWAYS_COUNTED, MEDIAN_FACTOR, HostTerms, OwnRatios, Ratios, Sizes
+from service.rate_limited_log import RateLimitedLog
 
-LOG = logging.getLogger(__name__)
+_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 SAMPLE_SIZE = 500
 """Maximum number of nodes that the median host of a cell is taken from."""
@@ -64,10 +65,9 @@ def counted(tx: CellTransaction, node: ComputeNode, known: Nodes, ratios: Ratios
     if terms != written:
         write(tx, node, terms)
     if terms.waiting is not None and (written is None or written.waiting is None):
-        LOG.warning(
-            "host %s, node %s reports %s until an operator runs 'superconductor host accept %s'",
-            *(node.host, node.node, reported.beside(terms.accepted), node.host),
-        )
+        text = "host %s, node %s reports %s: if the machine has that, run 'superconductor host accept %s'"
+        more = reported.beside(terms.accepted)
+        _COMPLAINTS(f"{node.host} {node.node}", logging.WARNING, text, node.host, node.node, more, node.host)
     return terms_of.with_ratios(terms_of.with_sizes(node, terms.counted(reported)), terms.ratios.over(ratios))
 
 

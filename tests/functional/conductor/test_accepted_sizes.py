@@ -64,21 +64,21 @@ def newest_event(site: Site) -> ComputeNode:
 
 class TestSizes:
     def test_growth_waits_for_an_operator_and_a_shrink_counts_at_once(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
-        small = report(site, "h1")
+        small = report(site, "grown")
         with caplog.at_level(logging.WARNING):
             for number in range(3):
-                assert sizes(report(site, "h1", **LARGE | {"vcpus": 4000 + number})) == sizes(small)
+                assert sizes(report(site, "grown", **LARGE | {"vcpus": 4000 + number})) == sizes(small)
         [line] = [record.getMessage() for record in caplog.records if "host accept" in record.getMessage()]
-        assert line.startswith("host h1, node h1 reports vcpus 4000 (counts 16), memory_mb 62914560 (counts 65536), disk_gb")
-        assert [text[:31] for text in waiting(site)] == ["h1: vcpus 4002 (counts 16), mem"]
+        assert line.startswith("host grown, node grown reports vcpus 4000 (counts 16), memory_mb 62914560 (counts 65536), disk_gb")
+        assert [text[:34] for text in waiting(site)] == ["grown: vcpus 4002 (counts 16), mem"]
         assert newest_event(site).vcpus == 16
-        assert report(site, "h1", vcpus=8).vcpus == 8
+        assert report(site, "grown", vcpus=8).vcpus == 8
         assert waiting(site) == []
-        report(site, "h1", **LARGE)
-        accepted = site.database.write(compute_nodes.accept, "h1", 5.0)
-        assert accepted["h1"].vcpus == newest_event(site).vcpus == 4000
+        report(site, "grown", **LARGE)
+        accepted = site.database.write(compute_nodes.accept, "grown", 5.0)
+        assert accepted["grown"].vcpus == newest_event(site).vcpus == 4000
         assert waiting(site) == []
-        assert sizes(report(site, "h1", **LARGE)) == tuple(LARGE.values())
+        assert sizes(report(site, "grown", **LARGE)) == tuple(LARGE.values())
 
     def test_it_does_not_creep(self, site: Site) -> None:
         """Half more than the first size counts, and from there on nothing more."""
