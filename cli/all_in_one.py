@@ -222,6 +222,7 @@ class AllInOne:
             settle_age=pace.settle_age,
             resend_age=pace.settle_age,
             service_down_time=pace.down_time,
+            sizes_wait=False,
             images_folder=str(folder.images),
         )
         self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]

@@ -199,7 +199,10 @@ CONDUCTOR_OPTS = [
 
 
 class ConductorSettings(Object, frozen=True, kw_only=True):
-    """Settings of both conductors; each option's help gives its meaning. Times in seconds."""
+    """Settings of both conductors; each option's help gives its meaning. Times in seconds.
+
+    ``sizes_wait``: no option; False where whoever starts the conductors says what hosts there are.
+    """
 
     workers: int = 8
     lease_seconds: float = 10.0
@@ -231,6 +234,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     cpu_allocation_ratio: float = 4.0
     ram_allocation_ratio: float = 1.0
     disk_allocation_ratio: float = 1.0
+    sizes_wait: bool = True
     images_folder: str = ""
     images_drop_folder: str = ""
 
@@ -243,7 +247,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
         """The most that a host may offer, and the ratios that it counts with."""
         names = ("vcpus", "memory_mb", "disk_gb", "resource")
         ratios = Ratios(cpu=self.cpu_allocation_ratio, ram=self.ram_allocation_ratio, disk=self.disk_allocation_ratio)
-        return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names}, ratios=ratios)
+        return HostLimits(**{name: getattr(self, f"host_max_{name}") for name in names}, ratios=ratios, sizes_wait=self.sizes_wait)
 
     @property
     def step_time(self) -> float:

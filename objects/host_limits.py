@@ -20,7 +20,7 @@ class HostLimits(Object, frozen=True, kw_only=True):
     """The most that all nodes of one host offer together, before allocation ratios.
 
     ``resource``: for each custom resource class. The options in group [conductor] have these names after ``host_max_``.
-    ``ratios``: of hosts that have none of their own.
+    ``ratios``: of hosts that have none of their own. ``sizes_wait``: whether sizes wait for an operator.
     """
 
     vcpus: int = 4096
@@ -28,6 +28,7 @@ class HostLimits(Object, frozen=True, kw_only=True):
     disk_gb: int = 10 * 2**20
     resource: int = 1_000_000
     ratios: Ratios = Ratios()
+    sizes_wait: bool = True
 
     def check(self, node: ComputeNode, others: Collection[ComputeNode] = ()) -> None:
         """Raise Invalid, naming the option, if the node and the host's ``others`` offer more."""

@@ -58,7 +58,7 @@ def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits
     if not _is_newest(node, known):
         return None
     if limits is not None:
-        node = host_terms.counted(tx, node, known, limits.ratios, waits=key in waiting)
+        node = host_terms.counted(tx, node, known, limits, waits=key in waiting)
     return _write(tx, [node], known, now) == 1
 
 

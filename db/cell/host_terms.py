@@ -21,6 +21,7 @@ from db.sql.dialect import Upsert
 from objects import host_terms as terms_of
 from objects import stored
 from objects.compute_node import ComputeNode
+from objects.host_limits import HostLimits
 from objects.host_terms import ALWAYS_COUNTED, MEDIAN_FACTOR, HostTerms, OwnRatios, Ratios, Sizes
 from service.rate_limited_log import RateLimitedLog
 
@@ -52,16 +53,18 @@ WAITS: sa.ColumnElement[bool] = sa.exists().where(
 """Whether the size of a row of ``compute_nodes`` waits."""
 
 
-def counted(tx: CellTransaction, node: ComputeNode, known: Nodes, ratios: Ratios, *, waits: bool) -> ComputeNode:
+def counted(tx: CellTransaction, node: ComputeNode, known: Nodes, limits: HostLimits, *, waits: bool) -> ComputeNode:
     """The report with the size and the ratios that count. What waits for an operator is written and logged.
 
-    ``known``: the host's nodes as they count now. ``ratios``: the configured ones. ``waits``: whether a size of the node waits.
+    ``known``: the host's nodes as they count now. ``waits``: whether a size of the node waits.
     """
-    before, reported = known.get((node.host, node.node)), Sizes.of(node)
+    before, reported, ratios = known.get((node.host, node.node)), Sizes.of(node), limits.ratios
     if before is not None and not waits and reported == Sizes.of(before) and ratios == Ratios.of(before):
         return terms_of.with_ratios(node, ratios)  # usually: no terms are read
     written = _read(tx, node)
     terms = (written or _first(tx, node, known)).after_report(reported)
+    if not limits.sizes_wait:
+        terms = msgspec.structs.replace(terms, accepted=reported, waiting=None)
     if terms != written:
         write(tx, node, terms)
     if terms.waiting is not None and (written is None or written.waiting is None):

@@ -95,6 +95,14 @@ class TestSizes:
         assert waiting(site) == []
         assert site.database.write(compute_nodes.accept, "h1", 5.0)["h1"].vcpus == 16
 
+    def test_nothing_waits_where_the_hosts_are_the_conductors_own(self, site: Site) -> None:
+        report(site, "h1")
+        site.conductor = type(site.conductor)(site.database, site.sender, limits=HostLimits(ratios=RATIOS, sizes_wait=False))
+        assert sizes(report(site, "h1", **LARGE)) == tuple(LARGE.values())
+        assert report(site, "h1", vcpus=8).vcpus == 8
+        assert sizes(report(site, "h2", **LARGE)) == tuple(LARGE.values())
+        assert waiting(site) == []
+
     def test_an_older_report_changes_no_terms(self, site: Site) -> None:
         report(site, "h1", reported_at=1002.0)
         with pytest.raises(errors.Conflict):
