@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from math import inf, nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cells import host_service
 from cells.cell import Cell
@@ -171,6 +171,11 @@ class HostAccept(_HostCommand, ActionLister):
 
         self.each(parsed_args.hosts, accept)
         return ("Host", "Node", "vCPUs", "RAM", "Disk", "Resources"), rows
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
+        """No table if every host was refused."""
+        rows = list(data)
+        return super().produce_output(parsed_args, column_names, rows) if rows else 0
 
 
 class HostDelete(_HostCommand):
