@@ -20,6 +20,7 @@ from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims import Ledger
 from objects import stored
+from objects.feed import INSTANCE_EVENTS
 from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass
 from objects.lifecycle import NO_HOST_LEFT, TOO_MANY_ATTEMPTS
@@ -335,7 +336,16 @@ def written(world: SteppedWorld) -> Evidence:
 def unrest(world: SteppedWorld) -> list[str]:
     """What is on its way still."""
     under_way = [*(f"{held!r} waits" for held in world.network.letters()), *(f"{task!r}" for task in world.tasks)]
-    return under_way + evidence.unfinished(written(world))
+    return under_way + list(_unread_events(world)) + evidence.unfinished(written(world))
+
+
+def _unread_events(world: SteppedWorld) -> Iterator[str]:
+    """What cells have told of instances since their feeds were read: a host may report that a guest is off in the same round."""
+    cursors = dict(_all(world.files.raw["api"], "SELECT cell_uuid, sequence FROM feed_cursors"))
+    for cell, key in CELLS.items():
+        for sequence, kind, instance in _all(world.files.raw[cell], "SELECT sequence, kind, key FROM feed ORDER BY sequence"):
+            if sequence > cursors.get(key, 0) and kind in INSTANCE_EVENTS:
+                yield f"{instance}: event {kind} of {cell} is not read"
 
 
 def leftovers(world: SteppedWorld) -> list[str]:

@@ -11,7 +11,8 @@ import random
 
 import pytest
 
-from tests.faults.schedules import look, walk
+from tests.faults.schedule_judge import Look
+from tests.faults.schedules import look, stage, walk
 
 SECONDS = float(os.environ.get("TEST_SCHEDULES", "12"))
 SEED = int(os.environ.get("TEST_SCHEDULES_SEED") or random.randrange(1 << 30))
@@ -30,3 +31,21 @@ def test_no_walk_through_operations_goes_wrong(capsys: pytest.CaptureFixture[str
     with capsys.disabled():
         print(f"\nwalks from seed {SEED}: {tally}")  # noqa: T201 - the seed of a run that holds
     assert tally.schedules
+
+
+def test_the_end_of_a_schedule_waits_until_the_feed_of_a_guest_that_is_off_is_read() -> None:
+    """Its agent comes after the reader of the feed in each round. It cannot start the guest, and reports one round later that it is
+    off: the cell knows that before the API level does.
+    """
+    with stage() as machine:
+        machine.world.task_failure_rate = 1.0
+        schedule = machine()
+        schedule.first(count=1, outcome="ok", hosts=set(), policy=None, operates=True)
+        [server] = schedule.story.asked
+        schedule.story.asked[server].operated = True
+        body = Look(machine.world).shown(server)
+        row = Look(machine.world).row_of(body)
+        assert row is not None
+        schedule.meanwhile(what="cut power", host=row.host or "")
+        schedule.teardown()
+        assert Look(machine.world).shown(server).power == "off"
