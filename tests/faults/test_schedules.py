@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 
 import pytest
 
+from objects.build import Report, ReportKind
+from rpc.cell_conductor import CellConductorClient
 from tests.faults.schedule_judge import Look
 from tests.faults.schedules import look, stage, walk
+from tests.support.stepped_world import CONTEXT
 
 SECONDS = float(os.environ.get("TEST_SCHEDULES", "12"))
 SEED = int(os.environ.get("TEST_SCHEDULES_SEED") or random.randrange(1 << 30))
@@ -49,3 +53,20 @@ def test_the_end_of_a_schedule_waits_until_the_feed_of_a_guest_that_is_off_is_re
         schedule.meanwhile(what="cut power", host=row.host or "")
         schedule.teardown()
         assert Look(machine.world).shown(server).power == "off"
+
+
+def test_a_message_is_written_in_one_step_whatever_is_known_of_the_releases_of_peers() -> None:
+    """All processes share what is known, and its lock. A process that stopped while it reads would hold up the others for ever."""
+    with stage() as machine:
+        world = machine.world
+        world.reset()
+        [cell] = [cell for cell in world.registry.cells() if cell.name == "cell1"]
+        cell.know_peers({})  # nothing was read yet
+        report = Report(kind=ReportKind.GONE, instance_uuid="u", host="a1", fence=1, attempt=1, builder="b")
+        client = CellConductorClient(world.network.bus("cell1"))
+        task = world.begin("a1", "report", partial(client.report, CONTEXT, [report]), True)
+        world.go(task)
+        assert task.at == "send"
+        world.go(task)
+        assert task.waits, task.at
+        task.kill()

@@ -8,13 +8,15 @@ from typing import Any, cast
 import msgspec
 import oslo_messaging as om
 
+from objects.context import RequestContext
 from rpc import failures
+from rpc.client import MethodCall
 from rpc.drivers.embedded import EmbeddedDriver, EmbeddedMessage, _EmbeddedFailure
 from rpc.drivers.embedded_broker import BROKERS, Broker, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
 from rpc.errors import RemoteFault
 from rpc.server import Endpoint, ThreadedServer
 from rpc.transport import EXCHANGE, Bus
-from tests.support.interleaving import Task, current, pause
+from tests.support.interleaving import Task, atomic, current, pause
 
 Spawn = Callable[[str, str, Callable[[], object], bool], Task]
 """Makes a task: its owner, its name, what it does, whether it may be held up."""
@@ -118,6 +120,13 @@ class HandBus(Bus):
     def send(self, send: Callable[[], Any], timeout: float) -> Any:
         pause("send")
         return super().send(send, timeout)
+
+    def _serialized(
+        self, target: om.Target, context: RequestContext, message: MethodCall
+    ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
+        """One step, because it may read the releases of peers again, which is done under a lock that all processes here share."""
+        with atomic():
+            return super()._serialized(target, context, message)
 
 
 class Network:
