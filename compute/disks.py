@@ -89,8 +89,12 @@ class Disks:
         """Replace the disk of a guest."""
         file = file_of(self._path, uuid)
         fresh = file.with_name(f"{file.name}.{threading.get_native_id()}{_NEW}")
-        fresh.write_bytes(msgspec.json.encode(disk))
-        fresh.replace(file)
+        try:
+            fresh.write_bytes(msgspec.json.encode(disk))
+            fresh.replace(file)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
     def write(self, uuid: str) -> None:
         """The guest writes. A guest that an older release spawned has no disk."""
@@ -130,25 +134,28 @@ class Disks:
         return disk.received_power if disk is not None else None
 
     def hand_over(self, uuid: str, target_state_path: str, target: SendTarget, power: Power) -> None:
-        """Give the disk's contents to the target, if that listens. Raises ``errors.TaskFailed``, and then it has nothing.
+        """Give the disk's contents to the target, if that listens.
 
-        ``power``: of the guest, on or paused.
+        ``power``: of the guest, on or paused. Raises ``errors.TaskFailed`` or OSError, and then the target has nothing: what makes it
+        go over is the last step.
         """
         file = file_of(self._path, uuid)
         there = file_of(_peers_path(target_state_path, target.host), target.instance_uuid)
         disk = _read(file)
         if disk is None:
             raise errors.TaskFailed(f"The guest of {uuid} has no disk.")
-        _beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
         incoming = _beside(there, _INCOMING)
         try:
+            _beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
             with os.fdopen(_open_incoming(incoming), "r+b") as contents:
                 contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid, received_power=power)))
                 contents.truncate()
             incoming.rename(there)
-        except FileNotFoundError:
+        except OSError as error:
             self.sent(uuid)
-            raise errors.TaskFailed(f"Host {target.host} does not listen for the guest any more.") from None
+            if isinstance(error, FileNotFoundError):
+                raise errors.TaskFailed(f"Host {target.host} does not listen for the guest any more.") from None
+            raise
 
     def went_over(self, uuid: str, target_state_path: str) -> bool:
         """Whether the body's guest went over in a transfer whose end nobody has seen."""

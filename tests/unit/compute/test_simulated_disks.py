@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -278,6 +281,32 @@ def test_the_console_of_a_guest_that_has_come_live_tells_of_no_boot(tmp_path: Pa
     assert target.console_output("b", 1000) == b"b: has come live\n"
     for driver in (source, target):
         driver.close()
+
+
+@contextmanager
+def full_file_system() -> Iterator[None]:
+    """No file can grow: the kernel refuses each write with an error, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_host_without_room_leaves_nothing_beside_a_disk(tmp_path: Path) -> None:
+    source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
+    spawn(source, a_guest())
+    spawn(target, a_guest("b", power=Power.INCOMING, server_uuid="a"))
+    before = disk(tmp_path, "h1", "a")
+    with full_file_system(), pytest.raises(OSError, match="File too large"):
+        source.send("a", SendTarget(instance_uuid="b", host="h2"), threading.Event())
+    with full_file_system(), pytest.raises(OSError, match="File too large"):
+        write_to_disk(str(tmp_path), "h1", "a")
+    assert [file.name for file in disks_path(str(tmp_path), "h1").iterdir()] == ["a"]
+    assert disk(tmp_path, "h1", "a") == before
+    source.send("a", SendTarget(instance_uuid="b", host="h2"), threading.Event())
+    assert disk(tmp_path, "h2", "b") is not None
 
 
 def test_a_link_on_the_other_host_is_not_followed(tmp_path: Path) -> None:
