@@ -72,7 +72,7 @@ class Incarnation(Object, frozen=True, kw_only=True):
 
     ``comparing``: it is being compared with the cells; ``reason`` says why, and what that waits for.
     ``moved``: the database is on another server than the one it was compared on.
-    ``due``: the mark has not risen for (nearly) MARK_INTERVAL_S.
+    ``due``: the mark has not risen for (nearly) MARK_INTERVAL_S, or the database's clock was set back since it rose.
     """
 
     uuid: str
@@ -85,7 +85,8 @@ class Incarnation(Object, frozen=True, kw_only=True):
 
 _I = incarnation.c
 _ONE = _I.id == 1
-_DUE = _I.changed_at < clock.Now() - MARK_INTERVAL_S * 0.9  # 0.9: the process that raised it last must find it due at its next look
+# 0.9: the process that raised it last must find it due at its next look. A mark of the future is due: the clock was set back.
+_DUE = sa.not_(_I.changed_at.between(clock.Now() - MARK_INTERVAL_S * 0.9, clock.Now() + MARK_INTERVAL_S))
 _READ = sa.select(incarnation, (_I.server != ServerIdentity()).label("moved"), _DUE.label("due")).where(_ONE)
 _ADVANCE = sa.update(incarnation).where(_ONE, _I.state == LEASING, _DUE).values(mark=_I.mark + 1, changed_at=clock.Now())
 _CLOSE = (

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api import leases
+from db.api import incarnation, leases
 from db.api.tables import build_requests, instance_mappings
+from db.api.tables import incarnation as incarnation_rows
 from db.cell import instances
 from db.cell.tables import builds, feed
 from db.sql import clock
@@ -51,6 +52,16 @@ def test_a_database_tells_its_own_time(tmp_path: Path, ground: str, skew: float,
     with database_on(ground, tmp_path, "api") as database:
         assert abs(database.now() - database.read(clock.read)) < CLOSE
         assert abs(database.now() - time.time()) > HOUR - CLOSE
+
+
+@pytest.mark.parametrize("ground", ["sqlite", *GROUNDS[1:]])
+def test_the_mark_rises_again_at_once_after_the_databases_clock_was_set_back(tmp_path: Path, ground: str) -> None:
+    """Else no task would begin in any cell whose conductor starts before that clock is where it was."""
+    with database_on(ground, tmp_path, "api") as database:
+        first = database.write(incarnation.advance)
+        later = incarnation_rows.c.changed_at + HOUR
+        database.write(lambda tx: tx.execute(sa.update(incarnation_rows).values(changed_at=later)))
+        assert [database.write(incarnation.advance).mark - first.mark for _ in range(2)] == [1, 1]
 
 
 @SKEWS
