@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeGuard
 
@@ -83,6 +84,8 @@ class Agent:
         self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROY_THREADS)
         self._workers = WorkerPool(f"task-{settings.host}", TASK_THREADS)
+        self._without_thread: deque[tuple[WorkerPool, Callable[[Build], None], Build]] = deque()
+        """Work that no thread could be started for."""
         metrics.SLOTS.follow(self._slots)
         metrics.BUILDS.follow(self._under_way)
         metrics.HYPERVISOR.follow(self._usable)
@@ -169,7 +172,7 @@ class Agent:
                 continue
             build = self._ends.delete(order.instance_uuid, order.attempt, order.fence)
             if build is not None:
-                self._destroyers.post(self._destroy, build)
+                self._begin_work(self._destroyers, self._destroy, build)
 
     def do_tasks(self, orders: Sequence[TaskOrder]) -> None:
         """Begin these tasks, with one question to the cell for all of them. Those that are dropped are ordered again."""
@@ -236,17 +239,19 @@ class Agent:
         build = self._ends.hand_back(uuid, fence, attempt, builder)
         if build is not None:
             LOG.info("Handing back attempt %d of instance %s: its build died with an earlier start", attempt, uuid)
-            self._destroyers.post(self._destroy, build)
+            self._begin_work(self._destroyers, self._destroy, build)
 
     def keep_up(self) -> None:
-        """Cancel overdue spawns, retry failed destroys, resume builds and tasks whose pause is over. Called about once a second
-        while ``is_busy``.
+        """Cancel overdue spawns, retry failed destroys, resume builds and tasks whose pause is over, and what no thread could be
+        started for. Called about once a second while ``is_busy``.
         """
+        for _ in range(len(self._without_thread)):
+            self._begin_work(*self._without_thread.popleft())
         failure = failures.timed_out(self._settings.spawn_timeout, time.time())
         for build in self._builds.overdue(time.monotonic(), failure):
             LOG.warning("Instance %s: %s Cancelling its spawn", build.uuid, failure.message)
         for build in self._ends.stuck():
-            self._destroyers.post(self._destroy, build)
+            self._begin_work(self._destroyers, self._destroy, build)
         self._report(self._builds.resumed(time.monotonic()))
         self._report_tasks(self._tasks.resumed(time.monotonic()))
 
@@ -273,6 +278,13 @@ class Agent:
         self._workers.stop()
         self._destroyers.stop()
 
+    def _begin_work(self, pool: WorkerPool, function: Callable[[Build], None], build: Build) -> None:
+        """Have a thread of the pool do it. If the system has no room for one now, ``keep_up`` tries again."""
+        try:
+            pool.post(function, build)
+        except (RuntimeError, MemoryError):  # the pool has logged it
+            self._without_thread.append((pool, function, build))
+
     # -- one build ------------------------------------------------------------------------------------------------------
 
     def _report(self, builds: Sequence[Build], *, at_once: bool = False) -> None:
@@ -289,7 +301,7 @@ class Agent:
         match report.kind:
             case "accept" if verdict.accepted:
                 if self._builds.granted(build, verdict.secrets):
-                    self._spawners.post(self._spawn, build)
+                    self._begin_work(self._spawners, self._spawn, build)
                 else:
                     self._report([build])  # handed over, if the agent stops
             case "accept":
@@ -306,7 +318,7 @@ class Agent:
             case "active":
                 if self._guests.rejected(build):
                     LOG.warning("The guest of instance %s was refused (%s): destroying it", build.uuid, verdict.reason)
-                    self._destroyers.post(self._destroy, build)
+                    self._begin_work(self._destroyers, self._destroy, build)
             case "failed":
                 self._ends.settled(build)
 
@@ -424,7 +436,7 @@ class Agent:
         match report.kind:
             case "begin" if verdict.accepted:
                 if self._tasks.granted(build, report.task, verdict.secrets):
-                    self._workers.post(self._work, build)
+                    self._begin_work(self._workers, self._work, build)
             case "begin" if verdict.later:
                 if self._tasks.postponed(build, report.task, self._retry_at(1)):
                     text = "Instance %s: its task waits, as may others of host %s: %s"

@@ -94,6 +94,24 @@ class TestTasks:
         assert wait_until(lambda: cell.sweep() or cell.row(one).task_state is TaskState.DONE, PATIENCE, pause=0.1)
         assert cell.power(one) is Power.ON
 
+    def test_work_that_no_thread_could_be_started_for_is_begun_later(self, cell: TaskCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As at the limit of processes: the first thread of each kind cannot be started."""
+        start, refused = threading.Thread.start, set[str]()
+
+        def refuse_first(thread: threading.Thread) -> None:
+            if thread.name in (f"spawn-{HOST}-1", f"task-{HOST}-1", f"destroy-{HOST}-1") and thread.name not in refused:
+                refused.add(thread.name)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse_first)
+        cell.agents.start(HOST)
+        one = cell.boot()
+        cell.ask(one, Power.OFF)
+        cell.wait_over(one)
+        assert cell.power(one) is Power.OFF
+        assert refused == {f"spawn-{HOST}-1", f"task-{HOST}-1"}
+
 
 class TestMessages:
     def test_a_lost_order_is_sent_again(self, cell: TaskCell) -> None:
