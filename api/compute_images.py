@@ -12,15 +12,15 @@ from api import call as calls
 from api import schemas
 from api.call import Call
 from api.filters import time_of
-from api.images import after_marker
 from api.numbers import whole_number
 from api.opts import ApiSettings
 from api.paging import next_link, page_of
-from api.project_images import ACTIVE, BY_UUID, QUEUED, SAVING, Document, ProjectImages, properties_of
+from api.project_images import BY_UUID, Document, ImageListing, ProjectImages, properties_of
 from api.quota_limits import LimitsInForce
 from api.validation import Validator, checked_metadata, read_body, validated_by
 from api.versions import answer
 from objects import errors
+from objects.stored_image import ACTIVE, QUEUED, SAVING
 
 _STATUSES = {QUEUED: "SAVING", SAVING: "SAVING", ACTIVE: "ACTIVE"}
 _PROGRESS = {QUEUED: 25, SAVING: 50, ACTIVE: 100}
@@ -57,10 +57,8 @@ class ComputeImages:
 
     def _list(self, req: falcon.Request, resp: falcon.Response, path: str, view: Callable[[Document, Call], Document]) -> None:
         """Parameters that are no filter are ignored, as in the Compute API."""
-        call, page = calls.of(req), page_of(req, self._most)
-        found = [image for image in self._images.visible(call) if _is_wanted(req, image)]
-        found.sort(key=lambda image: (image["created_at"], image["id"]), reverse=True)
-        shown, has_more = after_marker(found, page)
+        call = calls.of(req)
+        shown, has_more = self._images.listed(call, _listing(req), page_of(req, self._most))
         document: Document = {"images": [view(image, call) for image in shown]}
         if shown and has_more:
             document["images_links"] = [next_link(req, path, shown[-1]["id"])]
@@ -114,7 +112,7 @@ class ComputeImageMetadata:
         """The properties of the image from now on. Raises errors.Forbidden for too many."""
         call = calls.of(req)
         limit = self._limits.in_force(call)["metadata_items"]
-        return properties_of(self._images.change(call, image_id, checked_metadata(wanted, limit)))
+        return properties_of(self._images.change(call, image_id, properties=checked_metadata(wanted, limit)))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)
@@ -128,25 +126,31 @@ def _item(metadata: dict[str, str], key: str) -> str:
     return metadata[key]
 
 
-def _is_wanted(req: falcon.Request, image: Document) -> bool:
-    """Raises errors.Invalid for a filter of another form."""
-    own = {
-        "name": image["name"],
-        "status": _STATUSES[image["status"]],
-        "server": image.get("instance_uuid"),
-        "type": image.get("image_type"),
-    }
-    wanted = {name: req.get_param(name) or "" for name in own if name in req.params}
+def _listing(req: falcon.Request) -> ImageListing:
+    """The newest first. Raises errors.Invalid for a filter of another form."""
+    wanted = {name: req.get_param(name) or "" for name in ("name", "status", "server", "type") if name in req.params}
     if "status" in wanted:
         wanted["status"] = wanted["status"].upper()
     if "server" in wanted:
         wanted["server"] = wanted["server"].rpartition("/")[2]  # it may be the address of the server
+    least = {key: whole_number(name, given) for name, key in _MINIMA if (given := req.get_param(name))}
     since = time_of(req, "changes-since")
-    return (
-        all(own[name] == value for name, value in wanted.items())
-        and all(whole_number(name, given) == image[key] for name, key in _MINIMA if (given := req.get_param(name)))
-        and (since is None or _seconds(image["updated_at"]) >= since)
-    )
+
+    def is_listed(image: Document) -> bool:
+        own = {
+            "name": image["name"],
+            "status": _STATUSES[image["status"]],
+            "server": image.get("instance_uuid"),
+            "type": image.get("image_type"),
+        }
+        return (
+            all(own[name] == value for name, value in wanted.items())
+            and all(image[key] == value for key, value in least.items())
+            and (since is None or _seconds(image["updated_at"]) >= since)
+        )
+
+    names = (wanted["name"],) if "name" in wanted else None
+    return ImageListing(order=(("created_at", True), ("id", True)), is_listed=is_listed, names=names)
 
 
 def _seconds(at: str) -> float:

@@ -9,6 +9,7 @@ import msgspec
 
 from api import call as calls
 from api import schemas
+from api.image_tags import checked_tags
 from api.opts import ApiSettings
 from api.project_images import SHOWN, ProjectImages, properties_of
 from api.quota_limits import LimitsInForce
@@ -64,7 +65,7 @@ _OldChanges = Annotated[list[_OldChange], msgspec.Meta(max_length=OPERATIONS_LIM
 
 
 class ImageChanges:
-    """The name, what it needs of a flavor, and properties. Other fields may only be given as they are."""
+    """The name, what it needs of a flavor, tags and properties. Other fields may only be given as they are."""
 
     def __init__(self, settings: ApiSettings, images: ProjectImages, limits: LimitsInForce) -> None:
         self._settings = settings
@@ -80,13 +81,15 @@ class ImageChanges:
         wanted = _changed(before, changes)
         touched = {change.field for change in changes}
         self._validator.check({name: wanted[name] for name in wanted if name in touched or name not in SHOWN})
-        for name in sorted(touched & SHOWN - {"name", "min_disk", "min_ram"}):
+        for name in sorted(touched & SHOWN - {"name", "min_disk", "min_ram", "tags"}):
             if wanted.get(name) != before[name]:
                 raise errors.Invalid(f"{name}: cannot be changed")
         limit = self._limits.in_force(call)["metadata_items"]
         properties = checked_metadata(properties_of(wanted), limit)
         fields = {"name": wanted["name"] or "", "min_disk": wanted["min_disk"], "min_ram": wanted["min_ram"]}
-        answer(resp, self._images.change(call, image_id, properties, **fields))
+        if "tags" in touched:
+            fields["tags"] = checked_tags(wanted["tags"])
+        answer(resp, self._images.change(call, image_id, properties=properties, **fields))
 
     def _read(self, req: falcon.Request) -> list[_Change]:
         kind = (req.content_type or "").split(";")[0].strip().lower()

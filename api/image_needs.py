@@ -9,22 +9,21 @@ import time
 
 from api import policies
 from api.call import Call
-from api.project_images import QUEUED, SAVING
 from db.api import images, server_images
-from db.api.images import KnownImage
 from db.sql.engine import ApiDatabase
 from images.record import ImageRecord
 from images.store import FolderStore
 from objects import errors, extra_specs, numa
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
+from objects.stored_image import StoredImage
 
 GIB = 1 << 30
 
 KNOWN_CACHE_S, UNKNOWN_CACHE_S = 10.0, 1.0
-"""Seconds for which an image is not looked up again in the API database, and those for which it counts as unknown there.
+"""Seconds for which an image of the operator is not looked up again in the API database, and those for which one counts as unknown.
 
-The content of an image never changes. An operator may delete one and add another of its id: hosts refuse that one until then.
+Nothing changes of such an image. An operator may delete one and add another of its id: hosts refuse that one until then.
 """
 IMAGES_CACHED = 1000
 
@@ -43,7 +42,7 @@ class ImageNeeds:
         """``store``: None if none is configured."""
         self._store = store
         self._database = database
-        self._known: dict[str, tuple[KnownImage | None, float]] = {}  # by image, and until when that is used
+        self._rows: dict[str, tuple[StoredImage | None, float]] = {}  # by image, and until when that is used
 
     def at_boot(self, call: Call, image_id: str, flavor: Flavor) -> Image:
         """The image of a new server. Raises errors.Forbidden where policy does not let the caller go without a root disk."""
@@ -78,40 +77,44 @@ class ImageNeeds:
     def known(self, image_id: str, project_id: str, field: str) -> Image:
         """The image with what is known of it, for a server of this project."""
         row = self._find(image_id)
-        if row is not None and row.project_id not in ("", project_id):  # whatever its record says now
+        if row is not None and row.project_id not in ("", project_id):
             raise errors.Invalid(f"{field}: image {image_id} could not be found")
-        hash_value = row.hash_value if row is not None else ""
-        record = self._record(image_id, project_id, field)
-        if record is None:
-            return Image(id=image_id, hash_value=hash_value)
-        if sum(len(name) + len(value) for name, value in record.properties.items()) > PROPERTIES_LIMIT:
+        if row is not None and row.details is not None and row.virtual_size is not None:
+            details, virtual_size = row.details, row.virtual_size
+        else:
+            record = self._record(image_id, project_id, field)
+            if record is None:
+                return Image(id=image_id, hash_value=row.hash_value if row is not None else "")
+            details, virtual_size = record.details, record.virtual_size or 0
+        if sum(len(name) + len(value) for name, value in details.properties.items()) > PROPERTIES_LIMIT:
             raise errors.Invalid(f"{field}: the properties of image {image_id} have more than {PROPERTIES_LIMIT} characters")
         try:
-            extra_specs.check_image(record.properties)
+            extra_specs.check_image(details.properties)
         except errors.Invalid as error:
             raise errors.Invalid(f"{field}: property {error}") from error
         return Image(
             id=image_id,
-            properties=record.properties,
-            disk_gb=-(-(record.virtual_size or 0) // GIB),
-            min_disk=record.min_disk,
-            min_ram=record.min_ram,
-            hash_value=hash_value,
+            properties=details.properties,
+            disk_gb=-(-virtual_size // GIB),
+            min_disk=details.min_disk,
+            min_ram=details.min_ram,
+            hash_value=row.hash_value if row is not None else "",
         )
 
-    def _find(self, image_id: str) -> KnownImage | None:
-        """The row of the image; None: the API database does not know it."""
+    def _find(self, image_id: str) -> StoredImage | None:
+        """The row of the image; None: the API database does not know it. That of a project may change at any time."""
         now = time.monotonic()
-        known, until = self._known.get(image_id, (None, 0.0))
+        row, until = self._rows.get(image_id, (None, 0.0))
         if now >= until:
-            if len(self._known) >= IMAGES_CACHED:
-                self._known.clear()
-            known = self._database.read(images.get, image_id)
-            self._known[image_id] = known, now + (UNKNOWN_CACHE_S if known is None else KNOWN_CACHE_S)
-        return known
+            row = self._database.read(images.get, image_id)
+            if row is None or not row.project_id:
+                if len(self._rows) >= IMAGES_CACHED:
+                    self._rows.clear()
+                self._rows[image_id] = row, now + (UNKNOWN_CACHE_S if row is None else KNOWN_CACHE_S)
+        return row
 
     def _record(self, image_id: str, project_id: str, field: str) -> ImageRecord | None:
-        """None: the image is elsewhere."""
+        """What the store says of an image whose row is missing, or of an older release. None: the image is elsewhere."""
         if self._store is None:
             return None
         try:
@@ -128,8 +131,7 @@ class ImageNeeds:
         if known is None or known.project_id != project_id:
             raise errors.Invalid(f"{field}: image {image_id} could not be found")
         if not known.complete:
-            status = QUEUED if known.is_uploaded else SAVING
-            raise errors.Invalid(f"{field}: image {image_id} is not active: its status is {status}")
+            raise errors.Invalid(f"{field}: image {image_id} is not active: its status is {known.stored.status}")
         if record is None:
             raise errors.Invalid(f"{field}: image {image_id} could not be found in the image store")
         return record

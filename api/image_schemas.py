@@ -7,6 +7,7 @@ from typing import Any
 import falcon
 
 from api.versions import answer
+from objects.stored_image import IMAGE_TAG_LENGTH
 
 _TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["null", "string"]}
@@ -23,7 +24,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "status": _SHOWN | {"enum": ["queued", "saving", "active"]},
     "protected": {"type": "boolean", "readOnly": True},
     "os_hidden": {"type": "boolean", "readOnly": True},
-    "tags": {"type": "array", "items": _TEXT, "readOnly": True},
+    "tags": {"type": "array", "items": _TEXT | {"maxLength": IMAGE_TAG_LENGTH}},
     "container_format": {"type": "string", "enum": ["bare"], "readOnly": True},
     "disk_format": {"type": ["null", "string"], "enum": [None, "raw", "qcow2"]},
     "size": _NUMBER_OR_NULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -10,10 +11,11 @@ import falcon
 
 from api import call as calls
 from api import schemas
+from api.image_tags import checked_tags
 from api.microversions import Version
 from api.opts import ApiSettings
 from api.pace import RequestRateLimit
-from api.project_images import ACTIVE, SHOWN, ProjectImages, incomplete, missing
+from api.project_images import SHOWN, ProjectImages, document, missing
 from api.validation import Validator, read_body
 from api.versions import answer
 from db.api import server_images
@@ -22,6 +24,7 @@ from db.sql.engine import ApiDatabase
 from images.files import CHUNK_SIZE
 from images.record import ImageRecord
 from objects import errors
+from objects.stored_image import ACTIVE
 
 CONTENT_TYPE = "application/octet-stream"
 UPLOADS_PER_S, UPLOAD_BURST = 1.0, 20
@@ -57,6 +60,7 @@ class ImageUploads:
             min_disk=body.get("min_disk", 0),
             min_ram=body.get("min_ram", 0),
             disk_format=body.get("disk_format"),
+            tags=checked_tags(body.get("tags", [])),
             properties=_properties(body),
         )
         image_id, now = str(uuid4()), self._database.now()
@@ -66,7 +70,7 @@ class ImageUploads:
             image_id=image_id, project_id=asked.owner, server_uuid=UPLOADED, complete=False, asked=asked, created_at=now
         )
         resp.location = f"{call.prefix}/image/v2/images/{image_id}"
-        answer(resp, incomplete(made), 201)
+        answer(resp, document(made.stored), 201)
 
     def on_put_content(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         """Store the content of an image that waits for it.
@@ -101,15 +105,16 @@ class ImageUploads:
         if image["status"] != ACTIVE:
             resp.status = 204
             return
-        if image["disk_format"] is None:
+        if image["protected"]:
             raise errors.Forbidden(f"Image {image_id} is the disk of a shelved server, which only an unshelve reads.")
+        self._images.store.about(image_id)  # before the answer begins: it raises if the store is away, or has lost the image
         resp.content_type = CONTENT_TYPE
         resp.set_stream(self._images.store.chunks(image_id), image["size"])
 
     def _complete(self, image: ServerImage, stored: ImageRecord) -> bool:
         """Whether the image has not been deleted meanwhile."""
-        complete = server_images.complete_upload
-        return self._database.write(complete, image.image_id, image.asked, stored.content, self._database.now())
+        complete = partial(server_images.complete_upload, checksum=stored.checksum)
+        return self._database.write(complete, image, stored.content, self._database.now())
 
     def _store(self, image_id: str, asked: UploadedImage, content: Iterator[bytes]) -> ImageRecord:
         return self._images.store.add(
@@ -120,6 +125,7 @@ class ImageUploads:
             min_disk=asked.min_disk,
             min_ram=asked.min_ram,
             properties=asked.properties,
+            tags=asked.tags,
             owner=asked.owner,
         )
 

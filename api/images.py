@@ -5,10 +5,6 @@ Everybody sees those that operators added. Those that were uploaded or made of s
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
-from operator import itemgetter
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import falcon
@@ -16,10 +12,11 @@ import falcon
 from api import call
 from api.image_changes import ImageChanges
 from api.image_uploads import ImageUploads
-from api.paging import Page, page_of
-from api.project_images import Document, ProjectImages
+from api.paging import page_of
+from api.project_images import OWNER, Document, ImageListing, ProjectImages
 from api.validation import validated_by
 from api.versions import answer
+from db.api.images import SORT_KEYS, SortKey
 from objects import errors
 
 VERSION = "v2.9"
@@ -28,7 +25,7 @@ VERSION = "v2.9"
 _SORTED = ("name", "id", "size", "disk_format", "created_at", "updated_at", "status", "container_format")
 _DIRECTIONS = ("asc", "desc")
 _PAGING = ("limit", "marker", "sort", "sort_key", "sort_dir")
-_NO_FILTERS = ("tag", "member_status", "size_min", "size_max", "changes-since")
+_NO_FILTERS = ("member_status", "size_min", "size_max", "changes-since")
 """Filters of the Image API that are not served; every other parameter is a field or a property of an image."""
 _TRUTHS = ("os_hidden", "protected")
 
@@ -55,9 +52,7 @@ class StoreImages:
         for name in _NO_FILTERS:
             if name in req.params:
                 raise errors.Invalid(f"{name}: images cannot be filtered by it")
-        page = page_of(req, self._most)
-        images = _sorted([image for image in self._images.visible(call.of(req)) if _is_wanted(req, image)], req)
-        shown, has_more = after_marker(images, page)
+        shown, has_more = self._images.listed(call.of(req), _listing(req), page_of(req, self._most))
         document = {"images": shown, "schema": "/v2/schemas/images", "first": _page(req)}
         if shown and has_more:
             document["next"] = _page(req, shown[-1]["id"])
@@ -83,24 +78,31 @@ class StoreImages:
         resp.status = 204
 
 
-def after_marker(images: list[Document], page: Page) -> tuple[list[Document], bool]:
-    """The images of this page, and whether there are more. Raises errors.Invalid for a marker that is not listed."""
-    ids = [image["id"] for image in images]
-    if page.marker is not None and page.marker not in ids:
-        raise errors.Invalid(f"marker: image {page.marker[:80]!r} could not be found")
-    start = 0 if page.marker is None else ids.index(page.marker) + 1
-    return images[start : start + page.limit], start + page.limit < len(images)
+def _listing(req: falcon.Request) -> ImageListing:
+    """Raises errors.Invalid for filters and sort keys that are none."""
+    wanted = {name: _choices(req, name) for name in req.params if name not in _PAGING and name != "tag"}
+    tags = frozenset(req.get_param_as_list("tag") or ())
 
+    def is_listed(image: Document) -> bool:
+        return tags.issubset(image["tags"]) and all(
+            name in image and _as_text(image[name]) in values for name, values in wanted.items()
+        )
 
-def _is_wanted(req: falcon.Request, image: Document) -> bool:
-    return all(name in image and _as_text(image[name]) in _choices(req, name) for name in req.params if name not in _PAGING)
+    owners = wanted.get("owner")
+    return ImageListing(
+        order=_order(req),
+        is_listed=is_listed,
+        names=wanted.get("name"),
+        ids=wanted.get("id"),
+        owners=None if owners is None else tuple("" if owner == OWNER else owner for owner in owners),
+    )
 
 
 def _as_text(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _choices(req: falcon.Request, name: str) -> Collection[str]:
+def _choices(req: falcon.Request, name: str) -> tuple[str, ...]:
     """The values that an image may have: one, or several after ``in:``. Raises errors.Invalid if it is given twice."""
     given = [value for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key == name]
     if len(given) != 1:
@@ -108,11 +110,11 @@ def _choices(req: falcon.Request, name: str) -> Collection[str]:
     value = given[0].lower() if name in _TRUTHS else given[0]
     if not value.startswith("in:"):
         return (value,)
-    return [each.strip('"') for each in value.removeprefix("in:").split(",")]
+    return tuple(each.strip('"') for each in value.removeprefix("in:").split(","))
 
 
-def _sorted(images: list[Document], req: falcon.Request) -> list[Document]:
-    """In the order of ``sort``, or of ``sort_key`` and ``sort_dir``; the newest first by default. Raises errors.Invalid."""
+def _order(req: falcon.Request) -> tuple[SortKey, ...]:
+    """That of ``sort``, or of ``sort_key`` and ``sort_dir``; the newest first by default. Raises errors.Invalid."""
     keys = [key.strip().partition(":") for given in req.get_param_as_list("sort") or () for key in given.split(",")]
     pairs = [(key, direction or "desc") for key, _, direction in keys]
     if not pairs:
@@ -121,15 +123,11 @@ def _sorted(images: list[Document], req: falcon.Request) -> list[Document]:
     for key, direction in pairs:
         if key not in _SORTED or direction not in _DIRECTIONS:
             raise errors.Invalid(f"sort: {f'{key}:{direction}'[:80]!r} is not one of {', '.join(_SORTED)} with :asc or :desc")
-    images.sort(key=itemgetter("id"))
-    for key, direction in reversed(pairs):
-        images.sort(key=partial(_order, key), reverse=direction == "desc")
-    return images
-
-
-def _order(key: str, image: Document) -> tuple[bool, Any]:
-    """One that is being made has no size and no format yet, and comes first."""
-    return image[key] is not None, image[key]
+    order: dict[str, bool] = {}
+    for key, direction in (*pairs, ("id", pairs[0][1])):
+        if key in SORT_KEYS and "id" not in order:  # all images are in containers of the same format
+            order.setdefault(key, direction == "desc")
+    return tuple(order.items())
 
 
 def _page(req: falcon.Request, marker: str = "") -> str:

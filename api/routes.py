@@ -34,6 +34,7 @@ from api.image_actions import ImageActions
 from api.image_changes import ImageChanges
 from api.image_needs import ImageNeeds
 from api.image_schemas import ImageSchemas
+from api.image_tags import ImageTags
 from api.image_uploads import ImageUploads
 from api.images import ImageVersions, StoreImages
 from api.keypairs import KeyPairs
@@ -197,6 +198,8 @@ class Routes:
         self._add("/image/v2", ImageVersions(), get=PUBLIC)
         self._add("/image/v2/images", images, get=may.IMAGE_LIST, post=may.IMAGE_CREATE)
         self._add("/image/v2/images/{image_id}", images, "one", get=may.IMAGE_SHOW, patch=update, delete=may.IMAGE_DELETE)
+        tags = ImageTags(project_images)
+        self._add("/image/v2/images/{image_id}/tags/{tag}", tags, put=update, delete=update)
         self._add("/image/v2/images/{image_id}/tasks", images, "tasks", get=may.IMAGE_SHOW)
         self._add("/image/v2/images/{image_id}/file", uploads, "content", get=may.IMAGE_DOWNLOAD, put=may.IMAGE_CREATE)
         self._add("/image/v2/schemas/image", ImageSchemas(), "image", get=may.IMAGE_SHOW)

@@ -11,6 +11,7 @@ from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH, RXTX_FACTOR_MA
 from objects.group import GroupPolicy
 from objects.keypair import KeyType
 from objects.quota import RESOURCES
+from objects.stored_image import IMAGE_TAG_LENGTH
 
 Schema = dict[str, Any]
 Versions = tuple[tuple[Version, Schema], ...]
@@ -344,7 +345,7 @@ def image() -> Schema:
         "min_ram": count,
         "protected": {"const": False},
         "os_hidden": {"const": False},
-        "tags": {"type": "array", "maxItems": 0},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": IMAGE_TAG_LENGTH}},
     }
     return _METADATA | {"properties": known, "maxProperties": METADATA_ITEMS_LIMIT}
 

@@ -26,6 +26,7 @@ from cli import key_file
 from compute.driver import ComputeDriver
 from compute.main import ComputeService, make_reporter
 from compute.opts import ComputeSettings, SimulatedSettings
+from conductor.image_rows import complete_rows, missing_images
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
@@ -348,11 +349,10 @@ def _in_url(host: str) -> str:
 
 
 def _record_images(store: FolderStore, database: ApiDatabase) -> None:
-    """Record the hashes of images that were added before the first start, or by an older release: the folder is this process's."""
+    """Record the images that were added before the first start, or by an older release: the folder is this process's."""
     try:
-        known = database.read(images.known)
-        for record in store.list_images() if store.is_there() else ():
-            if record.id not in known:
-                database.write(images.add, record.id, record.owner, record.name, record.content, database.now())
+        complete_rows(database, store)
+        for record, project_id in missing_images(database, store):
+            database.write(images.record_hash, record.stored(project_id))
     except errors.ServiceUnavailable as error:
-        LOG.warning("hashes of images are not recorded: %s", error)
+        LOG.warning("images are not recorded: %s", error)

@@ -134,7 +134,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("image list", "cli.image:ImageList", "list the images that were added"),
     ("image show", "cli.image:ImageShow", "show one image"),
     ("image delete", "cli.image:ImageDelete", "delete images"),
-    ("image record", "cli.image:ImageRecordHashes", "have hosts check the contents of images that an older release has stored"),
+    ("image record", "cli.image:ImageRecordHashes", "have the API database know images that were stored without it"),
     ("network create", "cli.network:NetworkCreate", "create a network"),
     ("network list", "cli.network:NetworkList", "list the networks"),
     ("network show", "cli.network:NetworkShow", "show one network"),

@@ -50,7 +50,7 @@ class ImageAdd(ActionShow):
         if _has_database(self.deployment):
             _record(self.deployment, added)
         elif self.deployment.state is None:  # the start of a standalone records it
-            self.warn(f"No API database is named, so hosts will not check image {added.id}: run 'superconductor image record'.")
+            self.warn(f"No API database is named, so nobody sees image {added.id} in lists: run 'superconductor image record'.")
         return _shown(added)
 
 
@@ -101,15 +101,16 @@ class ImageDelete(Admin):
             image_id = _find(store, reference).id
             store.delete(image_id)
         if _has_database(self.deployment):
-            from db.api import images
+            from db.api import server_images
 
-            self.deployment.api_database.write(images.forget, [image_id])
+            self.deployment.api_database.write(server_images.forget, [image_id])
 
 
 class ImageRecordHashes(AdminLister):
-    """Have hosts check the contents of images that an older release has stored. What is in the image store now counts as right.
+    """Have the API database know images that an older release, or a command without it, has stored. It lists no others.
 
-    Without an image: all whose hashes are not in the API database. Their contents are read, and must fit their records.
+    What is in the image store now counts as right: hosts refuse other contents from now on. Without an image: all whose hashes are
+    not in the API database. Their contents are read, and must fit their records.
     Example: superconductor image record
     """
 
@@ -117,22 +118,23 @@ class ImageRecordHashes(AdminLister):
         parser.add_argument("images", metavar="IMAGE", nargs="*", help="id or name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from db.api import images
+        from conductor.image_rows import missing_images
 
         store = _store(self.deployment)
         recorded: list[ImageRecord] = []
-        known = self.deployment.api_database.read(images.known)
-        found = [_find(store, each) for each in parsed_args.images] or store.list_images()
-        self.each([each for each in found if each.id not in known], lambda image: recorded.append(self._record(store, image)))
+        named = {_find(store, each).id for each in parsed_args.images}
+        missing = missing_images(self.deployment.api_database, store)
+        due = [each for each in missing if not named or each[0].id in named]
+        self.each(due, lambda image: recorded.append(self._record(store, *image)))
         return ("ID", "Name", "Size", "SHA-512"), [(each.id, each.name, each.size, each.hash_value) for each in recorded]
 
-    def _record(self, store: FolderStore, image: ImageRecord) -> ImageRecord:
+    def _record(self, store: FolderStore, image: ImageRecord, project_id: str) -> ImageRecord:
         digest = hashlib.sha512()
         for chunk in store.chunks(image.id):
             digest.update(chunk)
         if digest.hexdigest() != image.hash_value:
             raise errors.Conflict(f"The content of image {image.id} does not fit its record: delete it, and add it again.")
-        _record(self.deployment, image)
+        _record(self.deployment, image, project_id)
         return image
 
 
@@ -169,11 +171,10 @@ def _has_database(deployment: Deployment) -> bool:
         return False
 
 
-def _record(deployment: Deployment, image: ImageRecord) -> None:
+def _record(deployment: Deployment, image: ImageRecord, project_id: str = "") -> None:
     from db.api import images
 
-    database = deployment.api_database
-    database.write(images.add, image.id, image.owner, image.name, image.content, database.now())
+    deployment.api_database.write(images.record_hash, image.stored(project_id))
 
 
 def _uuid(text: str) -> str:

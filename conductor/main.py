@@ -25,6 +25,7 @@ from conductor.expire_holds import HoldSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.gathered_beats import GatheredBeats
 from conductor.guest_reader import GuestReader
+from conductor.image_rows import complete_rows
 from conductor.lookout import Lookout
 from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
@@ -193,6 +194,7 @@ class SuperConductorService:
             *woken,
             Periodic("lookout", lookout.pace, lambda: lookout.look(woken, epochs_changed)),
             Periodic("tidy", TIDY_INTERVAL_S, lambda: tidy(api_database, settings.decision_age, settings.token_age)),
+            *([Periodic("image rows", TIDY_INTERVAL_S, lambda: complete_rows(api_database, images))] if images is not None else []),
             Periodic("reaper", settings.reap_interval, lambda: reap(api_database, ledger, aside)),
         ]
         if settings.audit_interval:

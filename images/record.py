@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from objects.base import INT64_MAX, Object
+from objects.stored_image import ImageDetails, StoredImage
 from objects.task import StoredContent
 
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
@@ -19,7 +21,7 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     ``hash_value``: of its file, in hexadecimal digits. ``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have.
     ``owner``: the only project that may use it; empty: every project. ``created_at``: in UTC, ISO 8601.
     ``updated_at``: the same, of the last change of its properties; empty: none. ``checksum``: the MD5 of its file, by which clients
-    find a damaged upload; empty: not known. Nothing here trusts it.
+    find a damaged upload; empty: not known. Nothing here trusts it. ``tags``: in order.
     """
 
     id: str
@@ -36,6 +38,28 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     created_at: str = ""
     updated_at: str = ""
     checksum: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> ImageDetails:
+        return ImageDetails(
+            min_disk=self.min_disk, min_ram=self.min_ram, properties=self.properties, tags=self.tags, checksum=self.checksum
+        )
+
+    def stored(self, project_id: str = "") -> StoredImage:
+        """It as a complete image of this project, whatever its record says of that. Empty: of the operator."""
+        return StoredImage(
+            image_id=self.id,
+            project_id=project_id,
+            name=self.name,
+            disk_format=self.disk_format,
+            size=self.size,
+            virtual_size=self.virtual_size,
+            hash_value=self.hash_value,
+            created_at=seconds(self.created_at),
+            updated_at=seconds(self.updated_at) or None,
+            details=self.details,
+        )
 
     @property
     def content(self) -> StoredContent:
@@ -43,3 +67,11 @@ class ImageRecord(Object, frozen=True, kw_only=True):
         return StoredContent(
             size=self.size, hash_value=self.hash_value, virtual_size=self.virtual_size, disk_format=self.disk_format
         )
+
+
+def seconds(at: str) -> float:
+    """A time of a record in seconds since the epoch; 0 for what is none: hosts write records, too."""
+    try:
+        return max(0.0, datetime.fromisoformat(at).timestamp())
+    except (ValueError, OverflowError):
+        return 0.0

@@ -28,6 +28,7 @@ from images import files
 from images.inspection import inspect
 from images.record import ImageRecord
 from objects import errors, text, typed
+from objects.stored_image import ImageDetails
 from objects.task import NewImage, StoredContent
 from service.confined import folder_below, open_below, read_below
 from service.rate_limited_log import RateLimitedLog
@@ -47,10 +48,6 @@ _SNAPSHOT_MODE = 0o600  # it holds a tenant's disk
 _FOLDER_MODE, _IMAGE_MODE = 0o755, 0o644  # agents may be other users than the operator; the mode of the store decides who enters
 
 
-FileVersion = tuple[int, int, int]
-"""Inode, time of change in nanoseconds, and bytes of a file."""
-
-
 class FolderStore:
     """The images of one folder. Every method raises errors.ServiceUnavailable if the folder cannot be used."""
 
@@ -58,7 +55,6 @@ class FolderStore:
         """``drop``: the folder that snapshots and images of servers are written into (``images.drop``); None: the store itself."""
         self._folder = Path(folder)
         self._added = self._folder / _ADDED
-        self._records: dict[str, tuple[FileVersion, ImageRecord]] = {}
         self._written = FolderStore(drop) if drop is not None else self
 
     # -- snapshots of servers ----------------------------------------------------------------------------------------------------
@@ -211,6 +207,7 @@ class FolderStore:
         min_disk: int = 0,
         min_ram: int = 0,
         properties: Mapping[str, str] | None = None,
+        tags: tuple[str, ...] = (),
         owner: str = "",
         cancel: threading.Event | None = None,
     ) -> ImageRecord:
@@ -246,6 +243,7 @@ class FolderStore:
                     min_disk=min_disk,
                     min_ram=min_ram,
                     properties=dict(properties or {}),
+                    tags=tags,
                     owner=owner,
                     created_at=_now(),
                     checksum=checksum.hexdigest(),
@@ -300,9 +298,8 @@ class FolderStore:
         """The images that operators added, and those of servers, by name. One whose record cannot be read is left out."""
         with self._usable():
             self._check()
-            names = [entry.name for entry in os.scandir(self._added)] if self._added.exists() else []
-        if len(self._records) > 2 * len(names) + 100:
-            self._records.clear()
+            entries = list(os.scandir(self._added)) if self._added.exists() else []
+            names = [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
         records = [record for name in names if not name.endswith(_PART) and (record := self._listed(name)) is not None]
         return sorted(records, key=lambda record: (record.name, record.id))
 
@@ -317,23 +314,17 @@ class FolderStore:
         """The content of one of these images. Raises errors.NotFound."""
         return self._read(image_id, _ADDED, text.file_name(image_id), _CONTENT)
 
-    def change(
-        self,
-        image_id: str,
-        properties: Mapping[str, str],
-        *,
-        name: str | None = None,
-        min_disk: int | None = None,
-        min_ram: int | None = None,
-    ) -> ImageRecord:
-        """Replace the properties of one of these images, and what is not None. Of two at once the last one counts.
-
-        Raises errors.NotFound.
-        """
-        given = {
-            field: value for field, value in (("name", name), ("min_disk", min_disk), ("min_ram", min_ram)) if value is not None
-        }
-        changed = msgspec.structs.replace(self.about(image_id), properties=dict(properties), updated_at=_now(), **given)
+    def change(self, image_id: str, name: str, details: ImageDetails) -> None:
+        """Have the record of one of these images say what the API database says. Raises errors.NotFound."""
+        changed = msgspec.structs.replace(
+            self.about(image_id),
+            name=name,
+            min_disk=details.min_disk,
+            min_ram=details.min_ram,
+            properties=details.properties,
+            tags=details.tags,
+            updated_at=_now(),
+        )
         record = self._image(image_id) / _RECORD
         part = self._beside(record)
         with self._usable():
@@ -346,7 +337,6 @@ class FolderStore:
             except BaseException:
                 part.unlink(missing_ok=True)
                 raise
-        return changed
 
     def delete(self, image_id: str) -> None:
         """Remove one of these images. Guests that were built from it keep their disks. Raises errors.NotFound."""
@@ -363,30 +353,12 @@ class FolderStore:
             self._remove_leftovers()
 
     def _listed(self, name: str) -> ImageRecord | None:
-        """The record of an entry of a list. It is read again once its file has changed."""
+        """The record of an entry of a list."""
         try:
-            version = self._version(name)
-            if version is None:
-                return None
-            cached = self._records.get(name)
-            if cached is None or cached[0] != version:
-                record = self._record(name)
-                if record is None:
-                    return None
-                cached = self._records[name] = version, record
-            return cached[1]
+            return self._record(name)
         except errors.ServiceUnavailable as error:
             _COMPLAINTS(name, logging.WARNING, "an image is left out of lists: %s", error)
             return None
-
-    def _version(self, name: str) -> FileVersion | None:
-        """What changes with the file of a record; None: there is none."""
-        with self._usable():
-            try:
-                status = (self._added / name / _RECORD).lstat()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _record(self, name: str) -> ImageRecord | None:
         """The record in the folder of this name; None: there is none. Raises errors.ServiceUnavailable if it cannot be read."""

@@ -1,4 +1,4 @@
-"""Images of projects, made of servers or uploaded: a row says whether users see one.
+"""Images of projects, made of servers or uploaded: a row says whether one is complete. A complete one is among ``images``, too.
 
 The row of an image of a server is written in the transaction that accepts the operation, whose UUID is that of the image. It is
 complete from the end of the operation on, and gone if that does not end well. The row of an upload is complete once its content is
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from db.api import image_removals, images
@@ -23,6 +24,7 @@ from objects import errors, stored
 from objects.base import Object
 from objects.operation import Operation
 from objects.quota import UNLIMITED, ImageLimits
+from objects.stored_image import ACTIVE, QUEUED, SAVING, ImageDetails, StoredImage
 from objects.task import NewImage, StoredContent
 
 _I = server_images.c
@@ -33,9 +35,10 @@ UPLOADED = ""
 
 
 class UploadedImage(NewImage, frozen=True, kw_only=True):
-    """``disk_format``: as the caller declared it; None: as the content looks."""
+    """``disk_format``: as the caller declared it; None: as the content looks. ``tags``: in order."""
 
     disk_format: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 class ServerImage(Object, frozen=True, kw_only=True):
@@ -54,6 +57,11 @@ class ServerImage(Object, frozen=True, kw_only=True):
     def is_uploaded(self) -> bool:
         return self.server_uuid == UPLOADED
 
+    @property
+    def stored(self) -> StoredImage:
+        """It as lists show it before it is complete."""
+        return _stored(self.image_id, self.project_id, self.asked, QUEUED if self.is_uploaded else SAVING, self.created_at)
+
 
 GIB = 1 << 30
 
@@ -69,7 +77,7 @@ _COMPLETE = (
     .execution_options(preserve_rowcount=True)
 )
 _FORGET = KeyedDelete(_I.image_id, returning=[_I.image_id])
-_LIST = sa.select(server_images).order_by(_I.created_at.desc(), _I.image_id)
+_INCOMPLETE = sa.select(server_images).where(_I.complete == sa.false()).order_by(_I.created_at.desc(), _I.image_id)
 _BACKUPS = (
     sa.select(_I.image_id)
     .where(_I.server_uuid == sa.bindparam("server"), _I.backup_type == sa.bindparam("type"), _I.complete == sa.true())
@@ -107,12 +115,17 @@ def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, limits: 
     tx.execute(_INSERT, [_row(image_id, asked.owner, UPLOADED, asked, now)])
 
 
-def complete_upload(tx: ApiTransaction, image_id: str, asked: NewImage, content: StoredContent, now: float) -> bool:
-    """The content is in the store; whether users see the image. One that was deleted meanwhile is removed."""
-    if tx.execute(_COMPLETE, {"image": image_id}).rowcount:
-        images.add(tx, image_id, asked.owner, asked.name, content, now)
+def complete_upload(tx: ApiTransaction, image: ServerImage, content: StoredContent, now: float, *, checksum: str = "") -> bool:
+    """The content is in the store; whether users see the image. One that was deleted meanwhile is removed.
+
+    ``checksum``: its MD5, which clients compare; empty: not known.
+    """
+    if tx.execute(_COMPLETE, {"image": image.image_id}).rowcount:
+        complete = _complete(image.stored, content, now)
+        details = msgspec.structs.replace(complete.details or ImageDetails(), checksum=checksum)
+        images.add(tx, [msgspec.structs.replace(complete, details=details)])
         return True
-    image_removals.add(tx, {image_id: None}, now)
+    image_removals.add(tx, {image.image_id: None}, now)
     return False
 
 
@@ -128,8 +141,9 @@ def complete(tx: ApiTransaction, done: Sequence[tuple[Operation, StoredContent |
             continue
         if not tx.execute(_COMPLETE, {"image": each.uuid}).rowcount:
             image_removals.add(tx, {each.uuid: None}, now)
-        elif content is not None:
-            images.add(tx, each.uuid, image.owner, image.name, content, now)
+        else:
+            made = _stored(each.uuid, image.owner, image, SAVING, each.created_at)
+            images.add(tx, [_complete(made, content, now)])
         if image.backup_type:
             backups = tx.execute(_BACKUPS, {"server": each.server_uuid, "type": image.backup_type}).scalars().all()
             remove(tx, backups[image.rotation :], now)
@@ -149,14 +163,14 @@ def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
         images.forget(tx, image_ids)
 
 
-def list_(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
-    """The images of servers of a project, the newest first; None: of every project."""
-    query = _LIST if project_id is None else _LIST.where(_I.project_id == project_id)
+def list_incomplete(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
+    """The images of a project that are being made, or wait for their contents, the newest first; None: of every project."""
+    query = _INCOMPLETE if project_id is None else _INCOMPLETE.where(_I.project_id == project_id)
     return readable(tx.execute(query), _image, lambda row: f"Image {row.image_id}")
 
 
 def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImage | None:
-    """One of those of ``list_``."""
+    """An image of a project; ``project_id`` None: of any."""
     query = sa.select(server_images).where(_I.image_id == image_id)
     row = tx.execute(query if project_id is None else query.where(_I.project_id == project_id)).one_or_none()
     return None if row is None else _image(row)
@@ -194,4 +208,31 @@ def _image(row: sa.Row[Any]) -> ServerImage:
         complete=bool(row.complete),
         asked=asked,
         created_at=row.created_at,
+    )
+
+
+def _stored(image_id: str, project_id: str, asked: NewImage, status: str, created_at: float) -> StoredImage:
+    disk_format, tags = (asked.disk_format or "", asked.tags) if isinstance(asked, UploadedImage) else ("", ())
+    return StoredImage(
+        image_id=image_id,
+        project_id=project_id,
+        name=asked.name,
+        status=status,
+        disk_format=disk_format,
+        created_at=created_at,
+        details=ImageDetails(min_disk=asked.min_disk, min_ram=asked.min_ram, properties=asked.properties, tags=tags),
+    )
+
+
+def _complete(image: StoredImage, content: StoredContent | None, now: float) -> StoredImage:
+    """It with its content. None: an agent of an older release did not tell what that is."""
+    complete = msgspec.structs.replace(image, status=ACTIVE, updated_at=now)
+    if content is None:
+        return complete
+    return msgspec.structs.replace(
+        complete,
+        disk_format=content.disk_format,
+        size=content.size,
+        virtual_size=content.virtual_size,
+        hash_value=content.hash_value,
     )

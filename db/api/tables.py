@@ -486,24 +486,26 @@ image_removals = table(
 images = table(
     "images",
     metadata,
-    # The images in the image store, as whoever wrote their contents said: hosts refuse any other content. Those that were stored
-    # before there was this table have no row
+    # The complete images in the image store, as whoever wrote their contents said: hosts refuse any other content. A list of
+    # images is one of these rows. An image without a row is in no list
     sa.Column("image_id", Uuid, primary_key=True),
     sa.Column("project_id", Name, nullable=False),  # empty: of the operator, for all projects
-    sa.Column("name", Name, nullable=False),  # at first; records in the store have the present one
+    sa.Column("name", Name, nullable=False),
     sa.Column("status", sa.String(16), nullable=False),  # active
     sa.Column("disk_format", sa.String(16), nullable=False),  # raw | qcow2; empty: not known
     sa.Column("size", sa.BigInteger, nullable=False),  # bytes of the file
     sa.Column("virtual_size", sa.BigInteger),  # bytes of the disk that guests see; NULL: not known
-    sa.Column("hash_value", sa.String(128), nullable=False),  # SHA-512 of the file
+    sa.Column("hash_value", sa.String(128), nullable=False),  # SHA-512 of the file; empty: not known
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("updated_at", Time),
+    sa.Column("details", Json),  # ImageDetails; NULL: a process of an older release wrote the row
     sa.Index("ix_images_project_id_created_at", "project_id", "created_at"),
 )
 
 server_images = table(
     "server_images",
     metadata,
-    # Images of projects, made of servers or uploaded, and those that are not complete yet. Their files are in the image store
+    # Images of projects, made of servers or uploaded, and those that are not complete yet. Complete ones have a row in images, too
     sa.Column("image_id", Uuid, primary_key=True),  # the operation that makes it
     sa.Column("project_id", Name, nullable=False),
     sa.Column("server_uuid", Uuid, nullable=False),  # empty: it was uploaded

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from db.api import server_images
+from db.api import images
+from db.api.images import ImageQuery
 from images.store import FolderStore
 from objects import errors
 from objects.operation import Operation, OperationArgs, OperationKind, Outcome
@@ -32,7 +33,8 @@ def store(cloud: World) -> FolderStore:
 
 def listed(cloud: World) -> list[str]:
     """What users see. Each must be complete in the store."""
-    found = [image.image_id for image in cloud.api.read(server_images.list_, None) if image.complete]
+    query = ImageQuery(project_id=None, order=(("id", False),), limit=100)
+    found = [image.image_id for image in cloud.api.read(images.list_part, query).images]
     for image_id in found:
         assert b"".join(store(cloud).chunks(image_id))
     return found

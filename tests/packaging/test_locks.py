@@ -20,6 +20,7 @@ LOCKS = {
     "db/api/edits.py": 1,
     "db/api/events.py": 1,
     "db/api/group_slots.py": 1,
+    "db/api/images.py": 1,
     "db/api/inventories.py": 4,
     "db/api/leases.py": 5,
     "db/api/networks.py": 1,

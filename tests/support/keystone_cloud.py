@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from images import spark
-from images.store import FolderStore
 from service.periodic import wait_until
 from tests.support import real_keystone
 from tests.support.client_programs import PYTHON, ROOT
@@ -179,7 +178,8 @@ class KeystoneCloud:
     def _start(self) -> None:
         self.deployment.start(options(self.keystone.url))
         spark.write_disk(self.folder / "disk")
-        FolderStore(self.deployment.images).add(self.folder / "disk", name=IMAGE, image_id=spark.IMAGE_ID, disk_format="raw")
+        disk = str(self.folder / "disk")
+        self.deployment.add_image(disk, "--name", IMAGE, "--id", spark.IMAGE_ID, "--disk-format", "raw")
 
     def settled(self, caller: Caller, server: str, status: str) -> bool:
         """Wait until the server has this status, or ERROR."""

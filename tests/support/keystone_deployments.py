@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -26,13 +27,15 @@ HOSTS = 6
 
 
 class Deployment(Protocol):
-    """``root``: address of the API, without a path. ``images``: folder of its image store."""
+    """``root``: address of the API, without a path."""
 
     root: str
-    images: Path
 
     def start(self, options: Mapping[str, Mapping[str, str]]) -> None:
         """Serve with these options, by group and name, and return when a boot would work."""
+
+    def add_image(self, *words: str) -> None:
+        """``superconductor image add`` with these words."""
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -47,7 +50,6 @@ class AllInOne:
         self._state = folder / "state"
         self._port = ports.free()
         self.root = f"http://{ports.HOST}:{self._port}"
-        self.images = self._state / "images"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, options: Mapping[str, Mapping[str, str]]) -> None:
@@ -67,6 +69,11 @@ class AllInOne:
                 return
         raise AssertionError(said)
 
+    def add_image(self, *words: str) -> None:
+        environment = os.environ | {"SUPERCONDUCTOR_STATE": str(self._state)}
+        command = [sys.executable, "-m", "cli", "image", "add", *words]
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+
     def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
@@ -81,7 +88,6 @@ class ProcessRegion:
         shape = Shape(cells=CELLS, proxies=1, agents=HOSTS)
         self._region = Region(self._folder, make.notes_of(self._folder, shape), lambda _: None)
         self.root = self._region.notes.endpoints()[0].removesuffix("/v2.1")
-        self.images = self._folder.images
 
     def start(self, options: Mapping[str, Mapping[str, str]]) -> None:
         with self._folder.held():
@@ -96,6 +102,9 @@ class ProcessRegion:
             self._region.commands.run("network", "create", NETWORK, "--physical-network", "physnet1")
             self._region.commands.run("subnet", "add", NETWORK, SUBNET)
             Start(self._region).run()
+
+    def add_image(self, *words: str) -> None:
+        self._region.commands.run("image", "add", *words)
 
     def close(self) -> None:
         with self._folder.held():

@@ -23,6 +23,7 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from objects.spec import Image, RequestSpec
+from objects.stored_image import ImageDetails
 from scheduler.filters.always import ForceHosts, IgnoreHosts, RequestedDestination
 from scheduler.filters.base import Filter
 from scheduler.plan import engine
@@ -79,7 +80,7 @@ class ImageDoor:
         if image["id"] not in self._known:
             self._store.add([bytes(512)], name="image", image_id=image["id"], disk_format="raw")
             self._known.add(image["id"])
-        self._store.change(image["id"], image["properties"])
+        self._store.change(image["id"], "image", ImageDetails(properties=image["properties"]))
         device = {"source_type": "image", "destination_type": "local", "uuid": image["id"], "boot_index": 0}
         named = {"imageRef": image["id"]} if len(self._images) % 2 else {"block_device_mapping_v2": [device]}
         body = create.parse({"server": {"name": "web", "flavorRef": "f"} | named})

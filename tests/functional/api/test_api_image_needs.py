@@ -25,6 +25,7 @@ from objects.move import Move, MoveKind
 from objects.operation import OperationKind
 from objects.quota import ImageLimits
 from objects.spec import Image, RequestSpec
+from objects.stored_image import ImageDetails
 from objects.task import StoredContent, TaskState
 from service.periodic import wait_until
 from tests.support import fleet
@@ -120,7 +121,7 @@ def test_filters_judge_properties_of_images(scheduled: Front, image_id: str, out
 
 
 def test_an_image_that_forbids_traits_is_refused(front: Front) -> None:
-    FolderStore(front.settings.images_folder).change(FAST, {"trait:CUSTOM_FAST": "forbidden"})
+    FolderStore(front.settings.images_folder).change(FAST, "image", ImageDetails(properties={"trait:CUSTOM_FAST": "forbidden"}))
     answer = ask(front, {"imageRef": FAST})
     assert (answer.status_code, "trait:CUSTOM_FAST" in answer.text) == (400, True)
 
@@ -131,7 +132,9 @@ def test_an_image_that_divides_no_server_is_refused(front: Front) -> None:
 
 
 def test_properties_of_an_image_are_bounded(front: Front) -> None:
-    FolderStore(front.settings.images_folder).change(FAST, {f"p{number}": "x" * 1000 for number in range(70)})
+    FolderStore(front.settings.images_folder).change(
+        FAST, "image", ImageDetails(properties={f"p{number}": "x" * 1000 for number in range(70)})
+    )
     assert ask(front, {"imageRef": FAST}).status_code == 400
 
 
@@ -191,7 +194,7 @@ def test_a_move_takes_properties_of_the_last_rebuild(scheduled: Front) -> None:
 def test_an_image_is_judged_again_with_new_properties(scheduled: Front) -> None:
     """Its ID may be that of another image by now."""
     server = built(scheduled, imageRef=FAST)
-    FolderStore(scheduled.settings.images_folder).change(FAST, {"trait:CUSTOM_SLOW": "required"})
+    FolderStore(scheduled.settings.images_folder).change(FAST, "image", ImageDetails(properties={"trait:CUSTOM_SLOW": "required"}))
     assert act(scheduled, server, rebuild={"imageRef": FAST}).status_code == 400
 
 
@@ -200,7 +203,9 @@ def row(front: Front, image_id: str, project_id: str, *, complete: bool) -> None
     front.database.write(server_images.add_upload, image_id, asked, ImageLimits(), 1.0)
     if complete:
         content = StoredContent(size=512, hash_value=hashlib.sha512(b"x" * 512).hexdigest())
-        front.database.write(server_images.complete_upload, image_id, asked, content, 2.0)
+        image = front.database.read(server_images.get, image_id, project_id)
+        assert image is not None
+        front.database.write(server_images.complete_upload, image, content, 2.0)
 
 
 @pytest.mark.parametrize("door", ["boot", "device", "rebuild", "rescue"])
@@ -296,6 +301,6 @@ def test_an_image_of_a_server_keeps_its_properties(scheduled: Front) -> None:
     server = built(scheduled, imageRef=FAST)
     FolderStore(scheduled.settings.images_folder).delete(FAST)
     assert act(scheduled, server, createImage={"name": "copy", "metadata": {"a": "b"}}).status_code == 202
-    [made] = scheduled.database.read(server_images.list_, "p1")
+    [made] = scheduled.database.read(server_images.list_incomplete, "p1")
     properties = made.asked.properties
     assert (properties["trait:CUSTOM_FAST"], properties["base_image_ref"], properties["a"]) == ("required", FAST, "b")

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from api.opts import ApiSettings
-from db.api import image_removals, operation_steps, operations
+from db.api import image_removals, images, operation_steps, operations
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
 from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, saved, shown, write
@@ -33,10 +33,10 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
+def store(front: Front, tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "images")
     (tmp_path / "disk").write_bytes(b"disk")
-    made.add(tmp_path / "disk", name="added", image_id=ADDED)
+    front.database.write(images.add, [made.add(tmp_path / "disk", name="added", image_id=ADDED).stored()])
     return made
 
 

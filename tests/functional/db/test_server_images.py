@@ -49,7 +49,7 @@ def tell(moves: Moves, operation: Operation, state: TaskState = TaskState.DONE, 
 
 def seen(moves: Moves) -> dict[str, bool]:
     """Whether each image is complete."""
-    return {image.image_id: image.complete for image in moves.database.read(server_images.list_, None)}
+    return {row.image_id: bool(row.complete) for row in moves.database.read(lambda tx: tx.execute(sa.select(table)).all())}
 
 
 def due(moves: Moves) -> list[str]:
