@@ -49,7 +49,7 @@ class ImageNeeds:
         field = "server.imageRef"
         image = self.known(image_id, call.context.project_id, field)
         _refuse_if_too_large(image, flavor, field)
-        _refuse_zero_disk(call, image, flavor, field)
+        _refuse_zero_disk(call, flavor, field)
         asked = image.properties.get(numa.IMAGE_KEY)
         if asked is not None and not numa.asked(flavor.extra_specs, image.properties, flavor.takes.vcpus, flavor.takes.memory_mb):
             raise errors.Invalid(f"{field}: the image asks for {asked[:40]} NUMA nodes, and the flavor cannot be divided so")
@@ -60,16 +60,21 @@ class ImageNeeds:
         field = "rebuild.imageRef"
         image = self.known(image_id, project_id, field)
         _refuse_if_too_large(image, spec.flavor, field)
-        _refuse_zero_disk(call, image, spec.flavor, field)
+        _refuse_zero_disk(call, spec.flavor, field)
         _refuse_if_larger_than_claimed(image, spec, field)
         _refuse_other_nodes(image, spec, field)
         return image
 
-    def at_rescue(self, image_id: str, project_id: str, spec: RequestSpec) -> Image:
-        """The image of a rescue system, whose disk may be as large as the root disk of the server."""
+    def at_rescue(self, call: Call, image_id: str, project_id: str, spec: RequestSpec) -> Image:
+        """The image of a rescue system, whose disk may be as large as the root disk of the server.
+
+        Raises errors.Forbidden for one of unknown size where ``at_boot`` does.
+        """
         field = "rescue.rescue_image_ref"
         image = self.known(image_id, project_id, field)
         _refuse_if_too_large(image, spec.flavor, field)
+        if not image.disk_gb and (spec.image is None or spec.image.id != image.id):
+            _refuse_zero_disk(call, spec.flavor, field)
         _refuse_if_larger_than_claimed(image, spec, field)
         _refuse_other_nodes(image, spec, field)
         return image
@@ -142,9 +147,9 @@ def _refuse_if_too_large(image: Image, flavor: Flavor, field: str) -> None:
         raise errors.Invalid(f"{field}: {reason}")
 
 
-def _refuse_zero_disk(call: Call, image: Image, flavor: Flavor, field: str) -> None:
-    """Raises errors.Forbidden. An image that only Glance knows passes: its disk is not known here, so nothing is claimed for it."""
-    if image.disk_gb and not flavor.root_gb and not call.may(policies.ZERO_DISK):
+def _refuse_zero_disk(call: Call, flavor: Flavor, field: str) -> None:
+    """Raises errors.Forbidden. The disk is as large as the image says, which nobody here knows of an image of Glance."""
+    if not flavor.root_gb and not call.may(policies.ZERO_DISK):
         raise errors.Forbidden(f"{field}: policy does not let you build from an image with a flavor whose root disk is 0 GiB")
 
 

@@ -174,7 +174,7 @@ class OperationActions:
             if kind is Kind.REBUILD:
                 image = self._images.at_rebuild(call, image_id, server.project_id, spec)
             else:
-                image = self._images.at_rescue(image_id, server.project_id, spec)
+                image = self._images.at_rescue(call, image_id, server.project_id, spec)
             self._ask_filters(call, server, spec, image)
         except (errors.Invalid, errors.Forbidden) as refusal:
             return JudgedImage(image=Image(id=image_id), server=server, refusal=refusal)

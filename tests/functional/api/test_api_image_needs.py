@@ -251,6 +251,22 @@ def test_a_flavor_without_a_disk_is_for_administrators(front: Front) -> None:
     assert spec_of(front, server).takes.disk_gb == 1
 
 
+def test_an_image_of_unknown_size_needs_a_root_disk(front: Front) -> None:
+    """It may be one of Glance's, whose disk is as large as nobody here knows."""
+    assert ask(front, {"imageRef": IMAGE}).status_code == 202
+    refused = ask(front, {"imageRef": IMAGE, "flavorRef": "no-disk"})
+    assert (refused.status_code, "root disk is 0 GiB" in refused.text) == (403, True)
+    assert ask(front, {"imageRef": IMAGE, "flavorRef": "no-disk"}, ADMIN).status_code == 202
+
+
+@pytest.mark.parametrize("door", ["rebuild", "rescue"])
+def test_no_later_disk_is_of_unknown_size(scheduled: Front, door: str) -> None:
+    server = built(scheduled, imageRef=FAST, flavorRef="no-disk")
+    unknown = {"rebuild": {"imageRef": IMAGE}, "rescue": {"rescue_image_ref": IMAGE}}[door]
+    answer = act(scheduled, server, NEW, **{door: unknown})
+    assert (answer.status_code, "root disk is 0 GiB" in answer.text) == (403, True), answer.text
+
+
 def test_the_disk_of_an_image_is_claimed(scheduled: Front) -> None:
     answer = ask(scheduled, {"imageRef": HUGE, "flavorRef": "no-disk"}, ADMIN, "superconductor/dry-run")
     assert answer.json["dry_run"]["outcome"] == "refused", answer.text
