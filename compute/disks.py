@@ -136,8 +136,8 @@ class Disks:
     def hand_over(self, uuid: str, target_state_path: str, target: SendTarget, power: Power) -> None:
         """Give the disk's contents to the target, if that listens.
 
-        ``power``: of the guest, on or paused. Raises ``errors.TaskFailed`` or OSError, and then the target has nothing: what makes it
-        go over is the last step.
+        ``power``: of the guest, on or paused. Raises ``errors.TaskFailed`` or OSError, and then the target has nothing: what makes
+        it go over is the last step.
         """
         file = file_of(self._path, uuid)
         there = file_of(_peers_path(target_state_path, target.host), target.instance_uuid)

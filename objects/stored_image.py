@@ -20,7 +20,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 
 
 class ImageDetails(Object, frozen=True, kw_only=True):
-    """``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have. ``tags``: in order. ``checksum``: the MD5 of an upload; empty: not known."""
+    """``min_disk``: GiB, ``min_ram``: MiB, which a flavor must have. ``tags``: in order. ``checksum``: the MD5 of an upload; empty:
+    not known.
+    """
 
     min_disk: _Count = 0
     min_ram: _Count = 0
