@@ -22,7 +22,7 @@ from api.versions import answer
 from db.api import operation_steps, operations
 from db.api.claims import Ledger
 from db.api.operations import OperationQuery
-from db.api.readable import readable
+from db.sql.readable import readable
 from objects import errors
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import cmp_to_key, partial
 from itertools import islice
 from typing import Any
@@ -26,6 +25,7 @@ from images.store import NOT_CONFIGURED, FolderStore
 from objects import errors
 from objects.base import Object
 from objects.stored_image import ImageDetails, StoredImage
+from objects.utc import utc
 
 OWNER = "superconductor"
 """Owner of the operator's images. Client libraries fail at an image without one."""
@@ -266,7 +266,7 @@ def document(image: StoredImage) -> Document:
 
 
 def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 SHOWN = frozenset(document(StoredImage(image_id="", project_id="", name="", created_at=0.0)))

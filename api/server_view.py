@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from api import policies, ports, security_groups
 from api.call import Call
 from api.microversions import Since
 from objects import phase
-from objects.feed_check import LATEST_TIME_S
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.operation import CALLED_FAILED, OperationKind
@@ -21,6 +18,7 @@ from objects.phase import ServerPhase
 from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties, root_device
 from objects.text import hostname_of
+from objects.utc import utc
 
 Document = dict[str, Any]
 
@@ -227,12 +225,7 @@ def reservation_id(batch_id: str) -> str:
 
 def iso(at: float) -> str:
     """Seconds since the epoch as ``2026-01-31T12:00:00Z``. A time out of range is shown as the nearest valid one."""
-    return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _datetime(at: float) -> datetime:
-    """Rows may hold any number: an invalid one must not break the whole list."""
-    return datetime.fromtimestamp(0.0 if math.isnan(at) else min(max(at, 0.0), LATEST_TIME_S), UTC)
+    return utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def tenant_fault(fault: str, call: Call) -> str:
@@ -252,7 +245,7 @@ def _without_numbers(found: re.Match[str]) -> str:
 
 def micro(at: float | None) -> str | None:
     """The time with microseconds and without a zone, as some fields of the Compute API have it. None stays None."""
-    return None if at is None else _datetime(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return None if at is None else utc(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _vm_state(server: Server) -> str:

@@ -6,7 +6,6 @@ import os
 import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import falcon
@@ -28,6 +27,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
+from objects.utc import utc
 from objects.waiting import WaitingCount
 from service import metrics
 
@@ -153,5 +153,5 @@ def _leasing(found: Incarnation | None) -> dict[str, Any]:
 
 
 def _reached(reached: Reached) -> dict[str, Any]:
-    since = None if reached.since is None else datetime.fromtimestamp(reached.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = None if reached.since is None else utc(reached.since).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"reachable": reached.reason is None, "since": since, "reason": reached.reason}

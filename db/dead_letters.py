@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from db.api import tables as api
 from db.cell import tables as cell
 from db.sql import clock, dialect
+from db.sql.readable import readable
 from objects.base import Object
 from objects.text import clean
 from service.retry import pause_after
@@ -83,14 +84,17 @@ def list_all(tx: Connection, level: Level, limit: int = LIST_LIMIT) -> list[Dead
     """By step and key."""
     table = _TABLES[level]
     query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key).limit(limit)
-    return [_letter(row) for row in tx.execute(query)]
+    return readable(tx.execute(query), _letter, table)
 
 
 def get(tx: Connection, level: Level, keys: Iterable[str]) -> list[DeadLetter]:
     """The letters about these items, of whatever step."""
     table = _TABLES[level]
     query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key)
-    return [_letter(row) for some in _chunks(sorted(map(key_of, keys))) for row in tx.execute(query.where(table.c.key.in_(some)))]
+    found: list[DeadLetter] = []
+    for some in _chunks(sorted(map(key_of, keys))):
+        found += readable(tx.execute(query.where(table.c.key.in_(some))), _letter, table)
+    return found
 
 
 def counts(tx: Connection, level: Level) -> dict[str, int]:

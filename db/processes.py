@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from db.api import tables as api
 from db.cell import tables as cell
 from db.sql import clock, dialect
+from db.sql.readable import readable
 from objects.messages_version import SPAN
 from objects.process import About, Process
 
@@ -57,18 +58,19 @@ def renew(tx: Connection, level: Level, uuid: str) -> bool:
 
 def list_all(tx: Connection, level: Level) -> list[Process]:
     """By binary, host and start."""
-    return [
-        Process(
-            uuid=row.uuid,
-            binary=row.binary,
-            host=row.host,
-            about=About(release=row.release, messages=row.messages, pid=row.pid),
-            started_at=row.started_at,
-            last_seen=row.last_seen,
-            age=max(0.0, row.now - row.last_seen),
-        )
-        for row in tx.execute(_LIST[level])
-    ]
+    return readable(tx.execute(_LIST[level]), _process, _TABLES[level])
+
+
+def _process(row: sa.Row[Any]) -> Process:
+    return Process(
+        uuid=row.uuid,
+        binary=row.binary,
+        host=row.host,
+        about=About(release=row.release, messages=row.messages, pid=row.pid),
+        started_at=row.started_at,
+        last_seen=row.last_seen,
+        age=max(0.0, row.now - row.last_seen),
+    )
 
 
 def older(tx: Connection, level: Level, age: float) -> list[tuple[str, str]]:

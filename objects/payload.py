@@ -6,7 +6,6 @@ there.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from objects.compute_node import Service
 from objects.flavor import Flavor
 from objects.notification import EventType, Facts, Notice
 from objects.spec import RequestSpec
+from objects.utc import utc
 
 Document = dict[str, Any]
 
@@ -47,7 +47,7 @@ def message(notice: Notice, subject: Subject, publisher: str) -> Document:
         "publisher_id": _publisher(notice, publisher),
         "event_type": str(notice.event_type),
         "priority": notice.event_type.priority,
-        "timestamp": datetime.fromtimestamp(notice.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f"),
+        "timestamp": utc(notice.at).strftime("%Y-%m-%d %H:%M:%S.%f"),
         "payload": _payload(notice, subject),
     }
 
@@ -176,4 +176,4 @@ def _object(name: str, data: Document) -> Document:
 
 
 def _time(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at is None else utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding
 from conductor.audit.places import Places
 from db import dead_letters
+from objects.utc import utc
 
 DEAD = "dead letter"
 
@@ -51,4 +51,4 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 
 from cells.thaw import Thaw
@@ -19,6 +18,7 @@ from db.audit.servers import Record
 from objects import errors
 from objects.operation import OperationState
 from objects.task import Power
+from objects.utc import utc
 from objects.verdict import Fate
 
 UNSAVED = "shelved server without its snapshot"
@@ -106,7 +106,7 @@ def _judge_operation(places: Places, each: OpenOperation, twin: Record | None) -
     if operation.state in PLACING and _is_lost(places, operation.twin_uuid, twin):
         yield make(kind=TWINLESS, what=what, repair="given up", safe=True, facts=(operation.uuid,))
     elif operation.state not in WAITING and operation.deadline < places.late:
-        due = datetime.fromtimestamp(operation.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        due = utc(operation.deadline).strftime("%Y-%m-%dT%H:%M:%SZ")
         advice = "make sure that a super conductor and its cells run; see their logs and 'superconductor dead-letter list'"
         yield make(kind=LATE, what=f"{what}, should have ended at {due}", advice=advice)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from datetime import UTC, datetime
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
@@ -13,6 +12,7 @@ from db.audit import queue, servers
 from db.audit.queue import QueuedRequest
 from db.audit.servers import Record
 from objects.hold import HELD
+from objects.utc import utc
 
 DECIDED = "request beside a decided mapping"
 UNMAPPED = "request without mapping"
@@ -65,4 +65,4 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -18,13 +18,13 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db.api import incarnation
-from db.api.readable import readable
 from db.api.tables import addresses, build_requests, instance_mappings, networks, operations, subnets
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
 from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
+from db.sql.readable import readable
 from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object

@@ -16,6 +16,7 @@ from db.api.epochs import Epoch
 from db.api.tables import aggregate_hosts, aggregates
 from db.sql import named
 from db.sql.connection import ApiTransaction
+from db.sql.readable import read_one, readable, sound_rows
 from objects import errors, stored, text
 from objects.aggregate import RACK, ZONE, Aggregate
 
@@ -38,20 +39,20 @@ def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = N
 def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
     """Return the aggregate with this id. Raises NotFound."""
     row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
-    return _aggregate(row, _hosts(tx, aggregate_id).get(aggregate_id, ()))
+    return _read(tx, row)
 
 
 def find(tx: ApiTransaction, name: str) -> Aggregate:
     """The aggregate of this name. Raises NotFound."""
     row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _what(name))
-    return _aggregate(row, _hosts(tx, row.id).get(row.id, ()))
+    return _read(tx, row)
 
 
 def list_all(tx: ApiTransaction) -> list[Aggregate]:
     """All aggregates by id, each with its hosts in order."""
     rows = tx.execute(sa.select(aggregates).order_by(aggregates.c.id)).all()
     hosts = _hosts(tx)
-    return [_aggregate(row, hosts.get(row.id, ())) for row in rows]
+    return readable(rows, lambda row: _aggregate(row, hosts.get(row.id, ())), aggregates)
 
 
 def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
@@ -175,9 +176,14 @@ def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, lis
     if aggregate_id is not None:
         query = query.where(aggregate_hosts.c.aggregate_id == aggregate_id)
     hosts: dict[int, list[str]] = defaultdict(list)
-    for row in tx.execute(query):
+    for row in sound_rows(tx.execute(query), aggregate_hosts):
         hosts[row.aggregate_id].append(row.host)
     return hosts
+
+
+def _read(tx: ApiTransaction, row: sa.Row[Any]) -> Aggregate:
+    hosts = _hosts(tx, row.id).get(row.id, ())
+    return read_one(row, lambda found: _aggregate(found, hosts), aggregates)
 
 
 def _aggregate(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,6 +16,7 @@ from db.api.tables import all_or_nothing, instance_mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import readable, readable_page
 from objects.base import Object
 
 
@@ -70,17 +72,26 @@ def begin(tx: ApiTransaction, batch_id: str, now: float) -> None:
 
 def after(tx: ApiTransaction, limit: int, key: str = "") -> list[AllOrNothingBatch]:
     """At most ``limit`` batches that have a row, by id, after ``key``."""
-    return [AllOrNothingBatch(**row._mapping) for row in tx.execute(_AFTER, {"after": key, "limit": limit})]
+
+    def read(start: str) -> Sequence[sa.Row[Any]]:
+        return tx.execute(_AFTER, {"after": start, "limit": limit}).all()
+
+    return readable_page(read, key, _batch, all_or_nothing, "batch_id")
 
 
 def of(tx: ApiTransaction, batch_ids: Sequence[str]) -> list[AllOrNothingBatch]:
     """The batches among these that have a row. ``batch_ids``: at most ``dialect.IN_LIST_SIZE``."""
-    return [AllOrNothingBatch(**row._mapping) for row in tx.execute(_OF, {"batches": list(batch_ids)})]
+    return readable(tx.execute(_OF, {"batches": list(batch_ids)}), _batch, all_or_nothing)
+
+
+def _batch(row: sa.Row[Any]) -> AllOrNothingBatch:
+    return AllOrNothingBatch(**row._mapping)
 
 
 def fault_of(tx: ApiTransaction, batch_id: str) -> str | None:
     """The fault for members that are no longer built, because the batch failed; None while it may be built."""
-    return tx.execute(_FAULT, {"batch": batch_id}).scalar_one_or_none()
+    found = tx.execute(_FAULT, {"batch": batch_id}).scalar_one_or_none()
+    return None if found is None else str(found)
 
 
 def members(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str]) -> dict[str, list[Member]]:

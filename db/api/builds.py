@@ -19,6 +19,7 @@ from db.api.tables import build_requests, client_tokens, instance_mappings
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
 from db.sql.keyed import KeyedDelete
+from db.sql.readable import whole_row
 from objects import errors, notification
 from objects.base import Object
 from objects.cell import CELL0_UUID
@@ -261,7 +262,7 @@ def delete(
         return None
     if not tx.execute(_MARK, {"uuid": uuid, "now": now, "request": initiator.request_id, "user": initiator.user_id}).rowcount:
         return None
-    marked = tx.execute(_MAPPING, {"uuid": uuid}).one()  # final now: a deleted mapping keeps these columns
+    marked = whole_row(tx.execute(_MAPPING, {"uuid": uuid}).one(), instance_mappings)  # final: a deleted one keeps these columns
     if marked.last_number:
         raise RetryRequest(LookupError(f"an operation on server {uuid} was just accepted"))
     edits.check_lock(uuid, marked.locked_by, ignored=ignores_lock)

@@ -12,6 +12,7 @@ from db.api.epochs import Epoch
 from db.api.tables import cell_mappings, host_mappings, instance_mappings
 from db.sql import named
 from db.sql.connection import ApiTransaction
+from db.sql.readable import read_one, readable
 from objects import errors
 from objects.cell import CellMapping, CellState
 
@@ -36,7 +37,8 @@ def create(tx: ApiTransaction, mapping: CellMapping) -> None:
 
 def get(tx: ApiTransaction, uuid: str) -> CellMapping:
     """Return the cell with this uuid. Raises NotFound."""
-    return _mapping(named.found(tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first(), f"Cell '{uuid}'"))
+    row = tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first()
+    return read_one(named.found(row, f"Cell '{uuid}'"), _mapping, cell_mappings)
 
 
 def hold(tx: ApiTransaction, uuid: str) -> bool:
@@ -46,8 +48,16 @@ def hold(tx: ApiTransaction, uuid: str) -> bool:
 
 
 def list_all(tx: ApiTransaction) -> list[CellMapping]:
-    """All cells by name, including cell0."""
-    return [_mapping(row) for row in tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name))]
+    """All cells by name, including cell0. One whose row cannot be read is there, disabled and with URLs that nothing can open:
+    left out it would look deleted.
+    """
+    rows = tx.execute(sa.select(cell_mappings).order_by(cell_mappings.c.name)).all()
+    found = {mapping.uuid: mapping for mapping in readable(rows, _mapping, cell_mappings)}
+    return [found.get(row.uuid) or _unusable(row.uuid) for row in rows]
+
+
+def _unusable(uuid: object) -> CellMapping:
+    return CellMapping(uuid=str(uuid), name=f"damaged {uuid}", database_url="", transport_url="", state=CellState.DISABLED)
 
 
 def update(tx: ApiTransaction, mapping: CellMapping) -> CellMapping:

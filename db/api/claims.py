@@ -32,6 +32,7 @@ from db.api.tables import inventories as inventory_table
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete, by_index
+from db.sql.readable import whole_row
 from objects import numa, stored
 from objects.base import Object
 from objects.cell import CELL0_UUID
@@ -97,6 +98,7 @@ def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
     grouped: list[str] = []
     released = 0
     for row in _RELEASE(tx, sorted(set(uuids))):
+        whole_row(row, allocations)  # before anything is changed: usage that is subtracted twice or never is worse than a refusal
         released += 1
         changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
         if row.group_uuid is not None:

@@ -21,6 +21,7 @@ from db.api.tables import instance_mappings, operations
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import read_one
 from objects import errors, server_name, stored
 from objects.base import Object
 from objects.instance import Server
@@ -121,7 +122,7 @@ def change(
         raise RetryRequest(LookupError(f"server {uuid} has got another body meanwhile"))
     if body.deleted or project_id not in (None, body.project_id):
         return None
-    server = server_of(body)
+    server = read_one(body, server_of, instance_mappings)
     spec = mappings.specs(tx, [body.batch_id]).get(body.batch_id)
     asked = spec.properties if spec is not None else ServerProperties()
     before = server.properties(asked)

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from db.api import epochs
 from db.api.epochs import Epoch
-from db.api.readable import readable
 from db.api.tables import flavor_access, flavors
 from db.sql import named
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
+from db.sql.readable import readable
 from objects import errors, stored
 from objects.flavor import Flavor
 
@@ -42,7 +42,7 @@ def find(tx: ApiTransaction, reference: str) -> Flavor:
 
 def list_all(tx: ApiTransaction) -> list[Flavor]:
     """All flavors by id."""
-    return readable(tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id)), _flavor, _named)
+    return readable(tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id)), _flavor, flavors)
 
 
 def change(tx: ApiTransaction, flavor_id: str, edit: Callable[[Flavor], Flavor]) -> Flavor:
@@ -105,15 +105,11 @@ def _values(flavor: Flavor) -> dict[str, Any]:
     return msgspec.structs.asdict(flavor) | {"extra_specs": stored.dump(flavor.extra_specs)}
 
 
-def _named(row: sa.Row[Any]) -> str:
-    return f"Flavor {row.flavor_id}"
-
-
 def _read(row: sa.Row[Any]) -> Flavor:
     """Raises NotFound for one that cannot be read."""
-    found = readable([row], _flavor, _named)
+    found = readable([row], _flavor, flavors)
     if not found:
-        raise errors.NotFound(f"{_named(row)} cannot be read: its row is damaged; delete it, and make it again")
+        raise errors.NotFound(f"Flavor {row.flavor_id} cannot be read: its row is damaged; delete it, and make it again")
     return found[0]
 
 

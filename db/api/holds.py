@@ -20,6 +20,7 @@ from db.api.tables import allocations, build_requests, cell_mappings, holds, ins
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import readable
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.hold import HELD, HeldServer, Hold
@@ -169,17 +170,18 @@ def _read(tx: ApiTransaction, query: sa.Select[Any], project_id: str | None) -> 
     for start in range(0, len(ids), dialect.IN_LIST_SIZE):
         for each in tx.execute(_SERVERS, {"batches": ids[start : start + dialect.IN_LIST_SIZE]}):
             servers[each.batch_id].append(_server(each))
-    return [
-        Hold(
-            id=row.batch_id,
-            project_id=row.project_id,
-            user_id=row.user_id,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            servers=tuple(servers[row.batch_id]),
-        )
-        for row in rows
-    ]
+    return readable(rows, lambda row: _hold(row, servers[row.batch_id]), holds)
+
+
+def _hold(row: sa.Row[Any], servers: Sequence[HeldServer]) -> Hold:
+    return Hold(
+        id=row.batch_id,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        servers=tuple(servers),
+    )
 
 
 def _server(row: Any) -> HeldServer:

@@ -11,6 +11,7 @@ from db.api.epochs import Epoch
 from db.api.tables import host_mappings, inventories
 from db.sql import dialect, named
 from db.sql.connection import ApiTransaction
+from db.sql.readable import complain_of_odd, sound_rows
 from objects import errors
 from objects.cell import HostMapping
 
@@ -38,11 +39,11 @@ def add(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list
 def list_all(tx: ApiTransaction) -> list[HostMapping]:
     """All mappings by host."""
     rows = tx.execute(sa.select(*_COLUMNS).order_by(host_mappings.c.host))
-    return [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
+    return [HostMapping(host=row.host, cell_uuid=row.cell_uuid) for row in sound_rows(rows, host_mappings)]
 
 
 _PAGE = (
-    sa.select(*_COLUMNS)
+    sa.select(*_COLUMNS, dialect.OddColumn(*_COLUMNS).label(dialect.ODD))
     .where(host_mappings.c.host > sa.bindparam("after"))
     .order_by(host_mappings.c.host)
     .limit(dialect.JSON_ARRAY_SIZE)
@@ -52,6 +53,7 @@ _PAGE_COLUMNS = sa.select(
     dialect.JsonArray(_PAGE.c.host).label("hosts"),
     dialect.JsonArray(_PAGE.c.cell_uuid).label("cells"),
     sa.func.max(_PAGE.c.host).label("last"),
+    dialect.OddRows(_PAGE.c.host, _PAGE.c.odd).label("odd"),
 )
 
 
@@ -64,7 +66,8 @@ def homes(tx: ApiTransaction) -> dict[str, str]:
     found: dict[str, str] = {}
     last: str | None = ""
     while last is not None:
-        hosts, uuids, last = tx.execute(_PAGE_COLUMNS, {"after": last}).one()
+        hosts, uuids, last, odd = tx.execute(_PAGE_COLUMNS, {"after": last}).one()
+        complain_of_odd(host_mappings, odd)
         theirs = (cells.setdefault(uuid, uuid) for uuid in dialect.json_array(uuids, str))
         found.update(zip(dialect.json_array(hosts, str), theirs, strict=True))
     return found

@@ -21,6 +21,7 @@ from db.api.tables import inventories
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import complain_of_odd, sound_rows
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory, InventoryColumns
 from objects.messages_version import NUMA_NODES
@@ -47,6 +48,7 @@ _COLUMNS = (
     inventories.c.used_resources,
     inventories.c.service_event,
 )
+_NAMES = tuple(column.name for column in _COLUMNS)
 _ALL = sa.select(*_COLUMNS)
 _BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
 _LOCK = _BY_ID.with_for_update()
@@ -93,12 +95,15 @@ def numbers(tx: ApiTransaction) -> dict[tuple[str, str], int]:
     return {(host, node): key for host, node, key in rows}
 
 
+INSTANCES_LIMIT = 10**9
+"""More than any host has, and fewer than 32 bits hold."""
 READ_PAGE_SIZE = dialect.JSON_ARRAY_SIZE
 _BEHIND = _ALL.where(inventories.c.id > sa.bindparam("after")).order_by(inventories.c.id)
-_PAGE = _BEHIND.limit(sa.bindparam("size")).subquery("page")
+_PAGE = _BEHIND.add_columns(dialect.OddColumn(*_COLUMNS).label(dialect.ODD)).limit(sa.bindparam("size")).subquery("page")
 _PAGE_COLUMNS = sa.select(
     *(dialect.JsonArray(_PAGE.c[name]).label(name) for name in InventoryColumns._fields if name != "resources"),
     (sa.func.count(_PAGE.c.cap_resources) + sa.func.count(_PAGE.c.used_resources)).label("custom"),
+    dialect.OddRows(_PAGE.c.id, _PAGE.c.odd).label("odd"),
 )
 _CUSTOM = sa.select(inventories.c.id, inventories.c.cap_resources, inventories.c.used_resources).where(
     inventories.c.id.between(sa.bindparam("first"), sa.bindparam("last")),
@@ -113,6 +118,7 @@ def read_after(tx: ApiTransaction, key: int) -> InventoryColumns:
     A reader that goes on with ``changed_since`` reads ``positions`` before the first page: pages show different moments.
     """
     row = tx.execute(_PAGE_COLUMNS, {"after": key, "size": READ_PAGE_SIZE}).one()
+    complain_of_odd(inventories, row.odd)
     page = InventoryColumns(
         id=dialect.json_array(row.id, int),
         host=dialect.json_array(row.host, str),
@@ -124,13 +130,20 @@ def read_after(tx: ApiTransaction, key: int) -> InventoryColumns:
         used_vcpus=dialect.json_array(row.used_vcpus, int),
         used_memory_mb=dialect.json_array(row.used_memory_mb, int),
         used_disk_gb=dialect.json_array(row.used_disk_gb, int),
-        instances=dialect.json_array(row.instances, int),
+        instances=_bounded(dialect.json_array(row.instances, int)),
         service_event=dialect.json_array(row.service_event, int),
         resources={},
     )
     if row.custom:
         _add_resources(tx, page)
     return page
+
+
+def _bounded(counts: list[int]) -> list[int]:
+    """Numbers of instances as a host table has room for: a row may hold any."""
+    if not counts or -INSTANCES_LIMIT < min(counts) <= max(counts) < INSTANCES_LIMIT:
+        return counts
+    return [min(max(count, -INSTANCES_LIMIT), INSTANCES_LIMIT) for count in counts]
 
 
 def _add_resources(tx: ApiTransaction, page: InventoryColumns) -> None:
@@ -145,7 +158,7 @@ def _add_resources(tx: ApiTransaction, page: InventoryColumns) -> None:
 
 def positions(tx: ApiTransaction) -> dict[int, int]:
     """The last sequence number of each writer that has changed a row last."""
-    return {row.writer: row.last for row in tx.execute(_POSITIONS)}
+    return {row.writer: row.last for row in sound_rows(tx.execute(_POSITIONS), inventories, ("writer", "wseq"))}
 
 
 class Log(NamedTuple):
@@ -169,7 +182,8 @@ def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) ->
         values[f"s{position}"] = sequence
     rows: list[Inventory] = []
     numbers: dict[str, int] = {}
-    for row in tx.execute(text, values):
+    found = tx.execute(text, values).all()
+    for row in found if tx.dialect.name != "sqlite" else sound_rows(found, inventories, _NAMES):
         if row[0] == _NUMBER:
             numbers[row[1]] = row[4]
         else:
@@ -214,7 +228,8 @@ def _found(tx: ApiTransaction, statement: Any, ids: Collection[Any]) -> list[Inv
     found: list[Inventory] = []
     ordered = sorted(ids)
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        found += map(_inventory, tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST_SIZE]}))
+        rows = tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST_SIZE]})
+        found += map(_inventory, rows if tx.dialect.name != "sqlite" else sound_rows(rows, inventories))
     return found
 
 
@@ -451,7 +466,7 @@ def _inventory(row: Any) -> Inventory:
         used_vcpus=row[8],
         used_memory_mb=row[9],
         used_disk_gb=row[10],
-        instances=row[11],
+        instances=row[11] if -INSTANCES_LIMIT < row[11] < INSTANCES_LIMIT else _bounded([row[11]])[0],
         writer=row[12],
         sequence=row[13],
         cap_resources=resources.load(row[14]),

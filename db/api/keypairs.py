@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api.readable import readable
 from db.api.tables import keypairs
 from db.sql import named
 from db.sql.connection import ApiTransaction
+from db.sql.readable import read_one, readable
 from objects import errors
 from objects.keypair import KeyPair, KeyType
 from objects.quota import UNLIMITED
@@ -34,13 +34,13 @@ def create(tx: ApiTransaction, pair: KeyPair, limit: int = UNLIMITED) -> None:
 def get(tx: ApiTransaction, user_id: str, name: str) -> KeyPair:
     """Raises NotFound."""
     row = tx.execute(_ONE, {"user": user_id, "name": name}).one_or_none()
-    return _pair(named.found(row, _what(user_id, name)))
+    return read_one(named.found(row, _what(user_id, name)), _pair, keypairs)
 
 
 def public_key(tx: ApiTransaction, user_id: str, name: str) -> str | None:
     """The text of this key; None if the user has none of this name."""
     row = tx.execute(_ONE, {"user": user_id, "name": name}).one_or_none()
-    return None if row is None else row.public_key
+    return None if row is None else read_one(row, lambda found: str(found.public_key), keypairs)
 
 
 def page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str | None = None) -> list[KeyPair]:
@@ -48,7 +48,7 @@ def page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str
     query = sa.select(keypairs).where(keypairs.c.user_id == user_id).order_by(keypairs.c.name).limit(limit)
     if marker is not None:
         query = query.where(keypairs.c.name > get(tx, user_id, marker).name)
-    return readable(tx.execute(query), _pair, lambda row: f"Key pair {row.name} of user {row.user_id}")
+    return readable(tx.execute(query), _pair, keypairs)
 
 
 def delete(tx: ApiTransaction, user_id: str, name: str) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from db.api import phases, regexes, spec_fields
 from db.api.tables import addresses, instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
+from db.sql.readable import readable
 from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
@@ -174,16 +175,21 @@ def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
         body = tx.execute(_BODY, {"server": query.marker}).scalar() or query.marker
         position = query.position if query.position is not None else _position(tx, query, body, labels)
         after = (*position, body)
-    statement = sa.select(instance_mappings, BOOT_BATCH, *labels).where(*_conditions(query)).limit(query.limit)
-    if _searched(query):
-        statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
-    elif after is not None:
-        statement = statement.where(_after(ordered, after))
-    rows = tx.execute(_in_order(statement, ordered)).all()
+    everything = _in_order(sa.select(instance_mappings, BOOT_BATCH, *labels).where(*_conditions(query)).limit(query.limit), ordered)
     width = len(labels)
-    return Listed(
-        servers=tuple(server_of(row) for row in rows), positions=tuple(tuple(row[-width:]) if width else () for row in rows)
-    )
+    found: list[tuple[Server, tuple[Value, ...]]] = []
+    while True:
+        statement = everything
+        if _searched(query):
+            statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
+        elif after is not None:
+            statement = statement.where(_after(ordered, after))
+        rows = tx.execute(statement).all()
+        found += readable(rows, lambda row: (server_of(row), tuple(row[-width:]) if width else ()), instance_mappings)
+        if len(rows) < query.limit or len(found) >= query.limit:  # else rows that cannot be read have taken places of others
+            break
+        after = (*rows[-1][len(rows[-1]) - width :], rows[-1].instance_uuid)
+    return Listed(servers=tuple(server for server, _ in found), positions=tuple(position for _, position in found))
 
 
 def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]:

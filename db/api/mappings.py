@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,6 +17,7 @@ from db.api.tables import build_requests, cell_mappings, instance_mappings, requ
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import read_one, readable, readable_page
 from objects import stored
 from objects.base import Object
 from objects.instance import Server
@@ -75,7 +77,7 @@ def get(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> Server 
     None if it is unknown or of another project, and for the uuid of a later body.
     """
     row = tx.execute(_GET, {"uuid": uuid}).one_or_none()
-    return None if row is None or project_id not in (None, row.project_id) else server_of(row)
+    return None if row is None or project_id not in (None, row.project_id) else read_one(row, server_of, instance_mappings)
 
 
 def get_shown(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> ShownServer | None:
@@ -84,7 +86,7 @@ def get_shown(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> S
     if row is None or project_id not in (None, row.project_id):
         return None
     spec = None if row.spec is None else _spec_of(row.batch_id, row.spec)
-    return ShownServer(server=server_of(row), spec=spec, operated=bool(row.given_out))
+    return ShownServer(server=read_one(row, server_of, instance_mappings), spec=spec, operated=bool(row.given_out))
 
 
 _OF_BODIES = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
@@ -96,7 +98,7 @@ def of_bodies(tx: ApiTransaction, uuids: Iterable[str]) -> list[Server]:
     found: list[Server] = []
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         rows = tx.execute(_OF_BODIES, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
-        found += [server_of(row) for row in rows]
+        found += readable(rows, server_of, instance_mappings)
     return found
 
 
@@ -116,7 +118,7 @@ def of_batch(tx: ApiTransaction, batch_id: str, project_id: str | None = None) -
     Each is shown as the body that its home row points to, which may be of a later batch.
     """
     rows = tx.execute(_OF_BATCH, {"batch": batch_id})
-    return [server_of(row) for row in rows if project_id in (None, row.project_id)]
+    return readable([row for row in rows if project_id in (None, row.project_id)], server_of, instance_mappings)
 
 
 def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
@@ -182,12 +184,16 @@ def deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
             instance_mappings.c.deleted == sa.true(),
             instance_mappings.c.state.in_(("building", "active", "error")),
             instance_mappings.c.cell_uuid.is_not(None),
-            instance_mappings.c.instance_uuid > after,
+            instance_mappings.c.instance_uuid > sa.bindparam("after"),
         )
         .order_by(instance_mappings.c.instance_uuid)
         .limit(limit)
     )
-    return [server_of(row) for row in tx.execute(query)]
+
+    def read(start: str) -> Sequence[sa.Row[Any]]:
+        return tx.execute(query, {"after": start}).all()
+
+    return readable_page(read, after, server_of, instance_mappings, "instance_uuid")
 
 
 _ENDED = by_index(

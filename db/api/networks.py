@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +16,10 @@ from db.api.tables import addresses, networks, subnets
 from db.sql import named
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
+from db.sql.readable import readable
 from objects import errors, network, stored
 from objects.base import Object
 from objects.network import Network, Subnet
-from objects.text import FAULT_SIZE, clean
-from service.rate_limited_log import RateLimitedLog
-
-_COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
 
 MAC_COUNT = 2**24
 """MACs with the region's prefix: one for each address."""
@@ -52,27 +49,25 @@ def create(tx: ApiTransaction, new: Network) -> None:
 
 def list_all(tx: ApiTransaction) -> list[Network]:
     """All networks by name, with their subnets, IPv4 first. One that cannot be read is left out, with its subnets."""
-    found: dict[str, list[sa.Row[Any]]] = {}
-    for row in tx.execute(sa.select(subnets).order_by(subnets.c.version)):
-        found.setdefault(row.network_uuid, []).append(row)
-    readable: list[Network] = []
-    for row in tx.execute(sa.select(networks).order_by(networks.c.name)):
-        try:
-            readable.append(_network(row, found.get(row.uuid, ())))
-        except (*stored.UNREADABLE, ValueError) as error:
-            reason = clean(str(error), FAULT_SIZE)
-            _COMPLAINTS(reason, logging.ERROR, "network %s cannot be read: %s", clean(row.uuid, 36), reason)
-    return readable
+    rows = tx.execute(sa.select(subnets).order_by(subnets.c.version)).all()
+    read = {subnet.uuid: subnet for subnet in readable(rows, _subnet, subnets)}
+    damaged = {row.network_uuid for row in rows if row.uuid not in read}
+    own: dict[str, list[Subnet]] = defaultdict(list)
+    for subnet in read.values():
+        own[subnet.network_id].append(subnet)
+    found = tx.execute(sa.select(networks).order_by(networks.c.name))
+    whole = readable(found, lambda row: _network(row, own[row.uuid]), networks)
+    return [network for network in whole if network.uuid not in damaged]
 
 
-def _network(row: sa.Row[Any], own: Sequence[sa.Row[Any]]) -> Network:
+def _network(row: sa.Row[Any], own: Sequence[Subnet]) -> Network:
     return Network(
         uuid=row.uuid,
         name=row.name,
         physical_network=row.physical_network,
         mtu=row.mtu,
         project_ids=stored.load(row.project_ids, tuple[str, ...]),
-        subnets=tuple(map(_subnet, own)),
+        subnets=tuple(own),
     )
 
 

@@ -573,7 +573,7 @@ def delete(
     Returns the bodies that cells have to delete; None if the server is deleted already. Raises errors.Conflict for a locked server,
     unless ``ignores_lock``, and errors.NotCompared while its operation is frozen.
     """
-    home = operations.bodies(tx, [server_uuid])[server_uuid]
+    home = operations.body(tx, server_uuid)
     shown = home.body_uuid or server_uuid
     before = operations.open_for(tx, [server_uuid]).get(server_uuid)
     twins = [before.twin_uuid] if before is not None and before.twin_uuid is not None else []

@@ -19,6 +19,7 @@ from db.api.tables import instance_mappings, operations
 from db.sql import dialect
 from db.sql.connection import ApiTransaction, at_commit
 from db.sql.keyed import by_index
+from db.sql.readable import read_one, readable, readable_page
 from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
@@ -153,12 +154,12 @@ def body_of(row: sa.Row[Any]) -> Body:
 
 def get(tx: ApiTransaction, uuids: Sequence[str]) -> list[Operation]:
     """The operations with these uuids, by uuid."""
-    return [operation_of(row) for row in tx.execute(_OF_UUIDS, {"uuids": list(uuids)})]
+    return readable(tx.execute(_OF_UUIDS, {"uuids": list(uuids)}), operation_of, operations)
 
 
 def of_server(tx: ApiTransaction, server_uuid: str, limit: int = 1000) -> list[Operation]:
     """The operations of a server, newest first."""
-    return [operation_of(row) for row in tx.execute(_OF_SERVER.limit(limit), {"server": server_uuid})]
+    return readable(tx.execute(_OF_SERVER.limit(limit), {"server": server_uuid}), operation_of, operations)
 
 
 def open_for(tx: ApiTransaction, servers: Collection[str]) -> dict[str, Operation]:
@@ -166,14 +167,17 @@ def open_for(tx: ApiTransaction, servers: Collection[str]) -> dict[str, Operatio
     found: dict[str, Operation] = {}
     wanted = sorted(servers)
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_OPEN_FOR, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
-            found[row.open_for] = operation_of(row)
+        rows = tx.execute(_OPEN_FOR, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
+        found |= {operation.server_uuid: operation for operation in readable(rows, operation_of, operations)}
     return found
 
 
 def of_twins(tx: ApiTransaction, twins: Collection[str]) -> dict[str, Operation]:
     """The open operations whose twins these are, by twin. At most ``dialect.IN_LIST_SIZE``."""
-    return {row.twin_uuid: operation_of(row) for row in tx.execute(_OF_TWINS, {"uuids": sorted(twins)})} if twins else {}
+    if not twins:
+        return {}
+    found = readable(tx.execute(_OF_TWINS, {"uuids": sorted(twins)}), operation_of, operations)
+    return {operation.twin_uuid: operation for operation in found if operation.twin_uuid is not None}
 
 
 def cells_left(tx: ApiTransaction, twins: Collection[str]) -> list[str]:
@@ -184,7 +188,11 @@ def cells_left(tx: ApiTransaction, twins: Collection[str]) -> list[str]:
 
 def open_page(tx: ApiTransaction, limit: int, after: str = "") -> list[OpenOperation]:
     """At most ``limit`` open operations with their bodies, by server, after ``after``."""
-    return _with_bodies(tx, [operation_of(row) for row in tx.execute(_OPEN, {"after": after, "limit": limit})], _BY_UUID)
+
+    def read(start: str) -> Sequence[sa.Row[Any]]:
+        return tx.execute(_OPEN, {"after": start, "limit": limit}).all()
+
+    return _with_bodies(tx, readable_page(read, after, operation_of, operations, "open_for"), _BY_UUID)
 
 
 def with_bodies(tx: ApiTransaction, uuids: Sequence[str]) -> list[OpenOperation]:
@@ -194,29 +202,48 @@ def with_bodies(tx: ApiTransaction, uuids: Sequence[str]) -> list[OpenOperation]
 
 
 def _with_bodies(tx: ApiTransaction, found: Sequence[Operation], query: sa.Select[Any]) -> list[OpenOperation]:
-    bodies = _bodies(tx, _uuids_of(found), query)
+    """Nobody acts on an operation that has a body which cannot be read: without it, it would look as if that body were gone."""
+    uuids = _uuids_of(found)
+    bodies, damaged = _bodies(tx, uuids, query)
+    if damaged:
+        found = [_with_damaged(each, damaged) for each in found]
     return [
         OpenOperation(operation=each, source=bodies.get(each.source_uuid or ""), twin=bodies.get(each.twin_uuid or ""))
         for each in found
     ]
 
 
+def _with_damaged(operation: Operation, damaged: Collection[str]) -> Operation:
+    odd = sorted(_uuids_of([operation]).intersection(damaged))
+    reasons = filter(None, (operation.unreadable, *(f"the row of body {uuid}" for uuid in odd)))
+    return msgspec.structs.replace(operation, unreadable=", ".join(reasons)) if odd else operation
+
+
 def bodies(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
     """The bodies with these uuids, by uuid, unlocked."""
-    return _bodies(tx, uuids, _BY_UUID)
+    return _bodies(tx, uuids, _BY_UUID)[0]
+
+
+def body(tx: ApiTransaction, uuid: str) -> Body:
+    """One that there is, unlocked. Raises errors.Conflict if its row cannot be read."""
+    return read_one(tx.execute(_BY_UUID, {"uuids": [uuid]}).one(), body_of, instance_mappings)
 
 
 def _uuids_of(found: Iterable[Operation]) -> set[str]:
     return {uuid for each in found for uuid in (each.server_uuid, each.source_uuid, each.twin_uuid) if uuid is not None}
 
 
-def _bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[Any]) -> dict[str, Body]:
+def _bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[Any]) -> tuple[dict[str, Body], set[str]]:
+    """The bodies by uuid, and the uuids of those whose rows cannot be read."""
     found: dict[str, Body] = {}
+    damaged: set[str] = set()
     wanted = sorted(uuids)
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        for row in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
-            found[row.instance_uuid] = body_of(row)
-    return found
+        rows = tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}).all()
+        read = {body.uuid: body for body in readable(rows, body_of, instance_mappings)}
+        found |= read
+        damaged |= {row.instance_uuid for row in rows} - read.keys()
+    return found, damaged
 
 
 class OperationQuery(Object, frozen=True, kw_only=True):
@@ -273,7 +300,7 @@ def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
         )
         conditions.append(in_cell.exists())
     statement = sa.select(*_COLUMNS).where(*conditions).order_by(of.created_at.desc(), of.uuid).limit(query.limit)
-    return [operation_of(row) for row in tx.execute(statement)]
+    return readable(tx.execute(statement), operation_of, operations)
 
 
 def _follows(tx: ApiTransaction, marker: str) -> sa.ColumnElement[bool]:
@@ -347,7 +374,10 @@ class Locked(Object, frozen=True, kw_only=True):
 
 def lock_bodies(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
     """Lock these bodies in the order of their uuids; return them by uuid."""
-    return _bodies(tx, uuids, _LOCK_BODIES)
+    found, damaged = _bodies(tx, uuids, _LOCK_BODIES)
+    if damaged:
+        raise errors.Conflict(f"the row of body {min(map(str, damaged))} cannot be read: the log says why")
+    return found
 
 
 def lock(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState], *, frozen: bool = False) -> Locked:
@@ -357,7 +387,7 @@ def lock(tx: ApiTransaction, uuids: Collection[str], states: Collection[Operatio
     """
     # which bodies these are never changes, so it may be read without a lock
     found = lock_bodies(tx, _uuids_of(get(tx, sorted(uuids))))
-    now = [operation_of(row) for row in tx.execute(_LOCK, {"uuids": sorted(uuids)})]
+    now = readable(tx.execute(_LOCK, {"uuids": sorted(uuids)}), operation_of, operations)
     wanted = tuple(
         OpenOperation(operation=each, source=found.get(each.source_uuid or ""), twin=found.get(each.twin_uuid or ""))
         for each in now

@@ -13,12 +13,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api import addresses, finalized, mappings
-from db.api.readable import readable
 from db.api.tables import addresses as address_rows
 from db.api.tables import ports, subnets
 from db.sql import dialect, named
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import readable
 from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object

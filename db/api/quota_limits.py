@@ -10,6 +10,7 @@ from db.api import epochs
 from db.api.epochs import Epoch
 from db.api.tables import quota_limits, user_quota_limits
 from db.sql.connection import ApiTransaction
+from db.sql.readable import sound_rows
 from objects.base import Object
 
 _C, _U = quota_limits.c, user_quota_limits.c
@@ -28,17 +29,18 @@ class OverriddenLimits(Object, frozen=True, kw_only=True):
 def read(tx: ApiTransaction) -> OverriddenLimits:
     """All limits that were set."""
     found: dict[str, dict[str, int]] = {}
-    for row in tx.execute(sa.select(quota_limits)):
-        found.setdefault(row.project_id, {})[row.name] = int(row.value)
+    for row in sound_rows(tx.execute(sa.select(quota_limits)), quota_limits):
+        found.setdefault(row.project_id, {})[row.name] = row.value
     users: dict[tuple[str, str], dict[str, int]] = {}
-    for row in tx.execute(sa.select(user_quota_limits)):
-        users.setdefault((row.project_id, row.user_id), {})[row.name] = int(row.value)
+    for row in sound_rows(tx.execute(sa.select(user_quota_limits)), user_quota_limits):
+        users.setdefault((row.project_id, row.user_id), {})[row.name] = row.value
     return OverriddenLimits(defaults=found.pop(DEFAULTS, {}), projects=found, users=users)
 
 
 def of(tx: ApiTransaction, project_id: str) -> dict[str, int]:
     """The limits that were set for one project, or with DEFAULTS for all."""
-    return {row.name: int(row.value) for row in tx.execute(sa.select(quota_limits).where(_C.project_id == project_id))}
+    rows = tx.execute(sa.select(quota_limits).where(_C.project_id == project_id))
+    return {row.name: row.value for row in sound_rows(rows, quota_limits)}
 
 
 def change(tx: ApiTransaction, project_id: str, limits: Mapping[str, int]) -> None:
@@ -61,15 +63,15 @@ def forget(tx: ApiTransaction, project_id: str) -> None:
 def of_user(tx: ApiTransaction, project_id: str, user_id: str) -> dict[str, int]:
     """The limits that were set for a user in a project."""
     query = sa.select(user_quota_limits).where(_U.project_id == project_id, _U.user_id == user_id)
-    return {row.name: int(row.value) for row in tx.execute(query)}
+    return {row.name: row.value for row in sound_rows(tx.execute(query), user_quota_limits)}
 
 
 def others(tx: ApiTransaction, project_id: str, user_id: str | None = None) -> dict[str, int]:
     """The sums of the limits of the project's users, except this one."""
     found: dict[str, int] = {}
-    for row in tx.execute(sa.select(user_quota_limits).where(_U.project_id == project_id)):
+    for row in sound_rows(tx.execute(sa.select(user_quota_limits).where(_U.project_id == project_id)), user_quota_limits):
         if row.user_id != user_id:
-            found[row.name] = found.get(row.name, 0) + max(0, int(row.value))
+            found[row.name] = found.get(row.name, 0) + max(0, row.value)
     return found
 
 

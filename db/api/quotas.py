@@ -18,6 +18,7 @@ from db.api.tables import quotas, server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from db.sql.galera import compare_locks
+from db.sql.readable import read_one, readable
 from objects import errors
 from objects.messages_version import USER_QUOTAS
 from objects.quota import (
@@ -164,7 +165,7 @@ def _add(tx: ApiTransaction, project_id: str, more: QuotaUsage, judged_by: Colle
     row = _CHARGE.one(tx, {"project_id": project_id} | _named("used", more) | _named("more", more))
     if any(known not in (None, row.judging) for known in judged_by):
         raise epochs.Superseded
-    return _quota(row)
+    return read_one(row, _quota, quotas)
 
 
 def _less(used: QuotaUsage, less: QuotaUsage) -> QuotaUsage:
@@ -174,7 +175,7 @@ def _less(used: QuotaUsage, less: QuotaUsage) -> QuotaUsage:
 def get(tx: ApiTransaction, project_id: str) -> Quota:
     """The project's quota. An unknown project has no limits of its own and no usage."""
     row = tx.execute(_GET, {"project": project_id}).one_or_none()
-    return Quota(project_id=project_id) if row is None else _quota(row)
+    return Quota(project_id=project_id) if row is None else read_one(row, _quota, quotas)
 
 
 def usage(tx: ApiTransaction, project_id: str) -> tuple[Quota, int]:
@@ -185,7 +186,7 @@ def usage(tx: ApiTransaction, project_id: str) -> tuple[Quota, int]:
 
 def list_all(tx: ApiTransaction) -> list[Quota]:
     """The quotas of all projects that have a row, by project id. Limits of its own or a first server give a project a row."""
-    return [_quota(row) for row in tx.execute(sa.select(quotas).order_by(quotas.c.project_id))]
+    return readable(tx.execute(sa.select(quotas).order_by(quotas.c.project_id)), _quota, quotas)
 
 
 def projects(tx: ApiTransaction) -> list[str]:

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from db.api import epochs, finalized, user_quotas
 from db.api.epochs import Epoch
-from db.api.readable import readable
 from db.api.tables import instance_mappings, request_specs, server_groups
 from db.sql import clock, dialect, named
 from db.sql.connection import ApiTransaction
+from db.sql.readable import readable
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup
 from objects.messages_version import RACKS
@@ -58,7 +58,7 @@ def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGr
     query = sa.select(server_groups).order_by(_C.name, _C.uuid)
     if project_id is not None:
         query = query.where(_C.project_id == project_id)
-    return readable(tx.execute(query), _group, _named)
+    return readable(tx.execute(query), _group, server_groups)
 
 
 def exists(tx: ApiTransaction, uuid: str) -> bool:
@@ -70,13 +70,13 @@ def page(tx: ApiTransaction, project_id: str | None, limit: int, offset: int = 0
     query = sa.select(server_groups).order_by(_C.created_at, _C.uuid).limit(limit).offset(offset)
     if project_id is not None:
         query = query.where(_C.project_id == project_id)
-    return readable(tx.execute(query), _group, _named)
+    return readable(tx.execute(query), _group, server_groups)
 
 
 def get(tx: ApiTransaction, uuid: str) -> ServerGroup:
     """Raises NotFound, with the Compute API's message."""
     row = tx.execute(sa.select(server_groups).where(_C.uuid == uuid)).one_or_none()
-    found = readable([row], _group, _named) if row is not None else []
+    found = readable([row], _group, server_groups) if row is not None else []
     if not found:
         raise errors.NotFound(f"Instance group {uuid[:255]} could not be found.")
     return found[0]
@@ -120,10 +120,6 @@ def delete(tx: ApiTransaction, uuid: str) -> None:
 
 def _values(group: ServerGroup) -> dict[str, Any]:
     return msgspec.structs.asdict(group) | {"policy": str(group.policy)}
-
-
-def _named(row: sa.Row[Any]) -> str:
-    return f"Server group {row.uuid}"
 
 
 def _group(row: sa.Row[Any]) -> ServerGroup:

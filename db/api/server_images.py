@@ -15,11 +15,11 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api import image_removals, images
-from db.api.readable import readable
 from db.api.tables import images as stored_images
 from db.api.tables import server_images
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
+from db.sql.readable import read_one, readable
 from objects import errors, stored
 from objects.base import Object
 from objects.operation import Operation
@@ -166,14 +166,14 @@ def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
 def list_incomplete(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
     """The images of a project that are being made, or wait for their contents, the newest first; None: of every project."""
     query = _INCOMPLETE if project_id is None else _INCOMPLETE.where(_I.project_id == project_id)
-    return readable(tx.execute(query), _image, lambda row: f"Image {row.image_id}")
+    return readable(tx.execute(query), _image, server_images)
 
 
 def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImage | None:
     """An image of a project; ``project_id`` None: of any."""
     query = sa.select(server_images).where(_I.image_id == image_id)
     row = tx.execute(query if project_id is None else query.where(_I.project_id == project_id)).one_or_none()
-    return None if row is None else _image(row)
+    return None if row is None else read_one(row, _image, server_images)
 
 
 def delete(tx: ApiTransaction, image_id: str, project_id: str | None, now: float) -> bool:

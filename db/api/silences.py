@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from db.api.tables import cell_silences, instance_mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from db.sql.readable import readable
 from objects import text
 from objects.base import Object
 
@@ -24,7 +25,7 @@ class Silence(Object, frozen=True, kw_only=True):
 def read(tx: ApiTransaction) -> list[Silence]:
     """All cells that do not answer, by uuid."""
     query = sa.select(cell_silences).order_by(cell_silences.c.cell_uuid)
-    return [Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason) for r in tx.execute(query)]
+    return readable(tx.execute(query), lambda r: Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason), cell_silences)
 
 
 def begin(tx: ApiTransaction, silences: Sequence[Silence]) -> None:

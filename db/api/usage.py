@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from db.api.listing import server_of
 from db.api.tables import instance_mappings
 from db.sql.connection import ApiTransaction
+from db.sql.readable import readable
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
@@ -61,4 +64,8 @@ def runs(tx: ApiTransaction, query: UsageQuery) -> list[Run]:
         if found is None or query.project_id not in (None, found):
             raise errors.NotFound(f"marker [{query.marker[:80]}] not found")
         statement = statement.where(_HOME.c.instance_uuid > query.marker)
-    return [Run(server=server_of(row), launched=row.launched, ended=row.ended) for row in tx.execute(statement, values)]
+    return readable(tx.execute(statement, values), _run, instance_mappings)
+
+
+def _run(row: sa.Row[Any]) -> Run:
+    return Run(server=server_of(row), launched=row.launched, ended=row.ended)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from db.api.tables import instance_mappings, server_groups, user_quotas
 from db.sql.connection import ApiTransaction
+from db.sql.readable import read_one, readable
 from objects.quota import RESOURCES, OwnLimits, QuotaUsage, Shares, UserQuota
 
 _C = user_quotas.c
@@ -44,17 +45,17 @@ _GROUPS = (
 def get(tx: ApiTransaction, project_id: str, user_id: str) -> UserQuota | None:
     """None for a user without limits of servers of its own."""
     row = tx.execute(_GET, {"project": project_id, "user": user_id}).one_or_none()
-    return None if row is None else _quota(row)
+    return None if row is None else read_one(row, _quota, user_quotas)
 
 
 def of_project(tx: ApiTransaction, project_id: str) -> list[UserQuota]:
     """Those of all such users of a project, by user."""
-    return [_quota(row) for row in tx.execute(_OF_PROJECT, {"project": project_id})]
+    return readable(tx.execute(_OF_PROJECT, {"project": project_id}), _quota, user_quotas)
 
 
 def list_all(tx: ApiTransaction) -> list[UserQuota]:
     """Those of all projects, by project and user."""
-    return [_quota(row) for row in tx.execute(sa.select(user_quotas).order_by(_C.project_id, _C.user_id))]
+    return readable(tx.execute(sa.select(user_quotas).order_by(_C.project_id, _C.user_id)), _quota, user_quotas)
 
 
 def count(tx: ApiTransaction, project_id: str, user_id: str) -> QuotaUsage:

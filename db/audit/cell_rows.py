@@ -15,6 +15,8 @@ from db.cell.tables import build_secrets, builds, compute_nodes, instances, serv
 from db.secrets import UNFINISHED
 from db.sql import clock, dialect
 from db.sql.connection import CellTransaction
+from db.sql.readable import readable as sql_readable
+from db.sql.readable import sound_rows
 from objects import lifecycle, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
@@ -49,15 +51,19 @@ class Population(Object, frozen=True, kw_only=True):
 
 def rows_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
     query = sa.select(instances.c.uuid).where(instances.c.uuid > after).order_by(instances.c.uuid).limit(limit)
-    return list(tx.execute(query).scalars())
+    return [row.uuid for row in sound_rows(tx.execute(query), instances)]
 
 
 _ROWS = sa.select(*(instances.c[name] for name in InstanceRow.__struct_fields__)).where(instances.c.uuid.in_(dialect.uuids()))
 
 
 def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
-    found = {row.uuid: InstanceRow(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _ROWS, uuids)}
-    return Rows(rows=found, head=feed.head(tx))
+    found = sql_readable(_chunked(tx, _ROWS, uuids), _row, instances)
+    return Rows(rows={row.uuid: row for row in found}, head=feed.head(tx))
+
+
+def _row(row: sa.Row[Any]) -> InstanceRow:
+    return InstanceRow(**{**row._mapping, "state": state_of(row.state)})
 
 
 _OF_SERVERS = sa.select(*_ROWS.selected_columns).where(
@@ -67,7 +73,7 @@ _OF_SERVERS = sa.select(*_ROWS.selected_columns).where(
 
 def bodies(tx: CellTransaction, servers: Iterable[str]) -> list[InstanceRow]:
     """The rows of all bodies of these servers. It reads the whole table, as no index is kept for this."""
-    return [InstanceRow(**{**row._mapping, "state": state_of(row.state)}) for row in _chunked(tx, _OF_SERVERS, servers)]
+    return sql_readable(_chunked(tx, _OF_SERVERS, servers), _row, instances)
 
 
 _PORTS = sa.select(builds.c.instance_uuid, builds.c.ports).where(
@@ -128,7 +134,7 @@ def _snapshot(row: sa.Row[Any]) -> TombstoneSnapshot:
 
 
 def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
-    wanted = sorted(set(keys))
+    wanted = sorted(key for key in set(keys) if isinstance(key, str))  # SQLite may have given others
     for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
         yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
+from db.sql.readable import sound_rows
 
 KeysAfter = Callable[[ApiTransaction, str, int], list[str]]
 
@@ -22,7 +23,7 @@ def keys_of(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> Keys
 
     def after_key(tx: ApiTransaction, after: str, limit: int) -> list[str]:
         query = sa.select(column).where(column > after, *conditions).order_by(column).distinct().limit(limit)
-        return list(tx.execute(query).scalars())
+        return [row[0] for row in sound_rows(tx.execute(query), column.table)]
 
     return after_key
 

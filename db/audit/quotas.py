@@ -20,6 +20,7 @@ from db.api.user_quotas import TAKEN
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
+from db.sql.readable import readable
 from objects.base import Object
 from objects.quota import RESOURCES, QuotaUsage
 
@@ -74,16 +75,16 @@ def differences(tx: ApiTransaction) -> list[Drift]:
 
     Work that goes on meanwhile shows as no difference. Reads every mapping that is not deleted.
     """
-    return [
-        Drift(
-            project_id=row.project_id,
-            user_id=row._mapping.get("user_id"),
-            used=QuotaUsage(**{name: int(row._mapping[f"used_{name}"]) for name in RESOURCES}),
-            counted=QuotaUsage(**{name: int(row._mapping[f"counted_{name}"]) for name in RESOURCES}),
-        )
-        for statement in (_OF_PROJECTS, _OF_USERS)
-        for row in tx.execute(statement)
-    ]
+    return [*readable(tx.execute(_OF_PROJECTS), _drift, quota_rows), *readable(tx.execute(_OF_USERS), _drift, user_rows)]
+
+
+def _drift(row: sa.Row[Any]) -> Drift:
+    return Drift(
+        project_id=row.project_id,
+        user_id=row._mapping.get("user_id"),
+        used=QuotaUsage(**{name: int(row._mapping[f"used_{name}"]) for name in RESOURCES}),
+        counted=QuotaUsage(**{name: int(row._mapping[f"counted_{name}"]) for name in RESOURCES}),
+    )
 
 
 def repair(tx: ApiTransaction, project_id: str) -> list[Drift]:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from db.cell.tables import feed, feed_head
 from db.sql import clock
 from db.sql.connection import CellTransaction
+from db.sql.readable import sound_rows
 from objects.base import Object
 from objects.feed import EventKind, FeedEvent
 
@@ -104,7 +105,8 @@ def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
     bounds = next((r for r in rows if r.head is not None), None)
     if bounds is None:
         return FeedPage(events=(), head=0, trimmed=False)
-    found = sorted((r for r in rows if r.sequence is not None), key=lambda r: r.sequence)
+    told = [r for r in rows if r.sequence is not None]
+    found = sorted(sound_rows(told, feed) if tx.dialect.name == "sqlite" else told, key=lambda r: r.sequence)
     events = tuple(
         FeedEvent(sequence=r.sequence, kind=_KINDS[r.kind], key=r.key, version=r.version, payload=r.payload)
         for r in found

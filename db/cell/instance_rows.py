@@ -14,6 +14,7 @@ from db.sql import dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import UpdateMany
 from db.sql.keyed import by_index
+from db.sql.readable import odd_column
 from objects import stored
 from objects.instance import Attempt, Instance, State
 from objects.lifecycle import Change
@@ -62,6 +63,8 @@ def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
     """
     if row.build is None:
         return _without_build(row, fault)
+    if odd_column(row, instances) is not None or odd_column(row, builds) is not None:
+        return _damaged(row, fault)
     try:
         return _whole(row, fault)
     except UNREADABLE:
@@ -132,6 +135,8 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
         for name, found in (("power", power), ("task_state", task_state))
         if not found
     ]
+    odd = {name for table in (instances, builds) if (name := odd_column(row, table)) is not None}
+    damage += [f"{name}: {type(getattr(row, name)).__name__} in a column of another type" for name in sorted(odd)]
     if state_of(row.state) is State.UNKNOWN:
         damage.append(f"state: {row.state!r} is not known to this release")
     reason = clean("; ".join(damage), FAULT_SIZE)
@@ -139,35 +144,43 @@ def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
     return Instance(
         uuid=row.uuid,
         state=state_of(row.state),
-        fence=row.fence,
-        attempt=row.attempt,
-        builder=row.builder,
-        version=row.version,
-        host=row.host,
-        node=row.node,
+        fence=_number(row.fence),
+        attempt=_number(row.attempt),
+        builder=_text(row.builder),
+        version=_number(row.version),
+        host=_text(row.host),
+        node=_text(row.node),
         limits=limits,
-        availability_zone=row.availability_zone,
+        availability_zone=_text(row.availability_zone),
         alternates=alternates,
-        max_attempts=row.max_attempts or 0,
+        max_attempts=_number(row.max_attempts),
         history=history,
         deadline=row.deadline or 0.0,
         has_group=bool(row.has_group),
-        batch_id=row.batch_id,
+        batch_id=_text(row.batch_id),
         building_at=row.building_at,
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=fault,
-        rolled_back=row.rolled_back,
+        rolled_back=_text(row.rolled_back),
         created_at=row.created_at,
         changed_at=row.updated_at,
         damage=reason,
-        server_uuid=row.server_uuid,
+        server_uuid=_text(row.server_uuid),
         turn=row.turn if isinstance(row.turn, int) else 1,  # if in doubt, its operation decides about it
         power=power or Power.HELD,
-        task_number=row.task_number if isinstance(row.task_number, int) else 0,
+        task_number=_number(row.task_number),
         task_state=task_state or TaskState.FAILED,
         ports=ports,
     )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 Kind = TypeVar("Kind", Power, TaskState)

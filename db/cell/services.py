@@ -16,6 +16,7 @@ from db.cell.tables import feed_head, services
 from db.sql import clock, dialect, named
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
+from db.sql.readable import complain_of_odd, readable
 from objects import notification, stored
 from objects.base import Object
 from objects.compute_node import Service
@@ -217,8 +218,12 @@ _SEEN = sa.select(services, _AGE).where(services.c.binary == sa.bindparam("of"))
 def list_seen(tx: CellTransaction, binary: str, host: str | None = None) -> list[SeenService]:
     """The services of this kind by host, or the one of this host if there is one."""
     query = _SEEN if host is None else _SEEN.where(services.c.host == host)
-    rows = (dict(row._mapping) for row in tx.execute(query, {"of": binary}))
-    return [SeenService(age=max(0.0, row.pop("age")), service=Service(**row)) for row in rows]
+    return readable(tx.execute(query, {"of": binary}), _seen, services)
+
+
+def _seen(row: sa.Row[Any]) -> SeenService:
+    values = dict(row._mapping)
+    return SeenService(age=max(0.0, values.pop("age")), service=Service(**values))
 
 
 _IS_OF_KIND = services.c.binary == sa.bindparam("of")
@@ -241,10 +246,13 @@ def _signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """
     place = sa.func.row_number().over() - 1
     flags = (sa.cast(services.c[name], sa.Integer).label(name) for name in _FLAGS)
-    columns = (services.c.host, services.c.report_count, _AGE, *flags, (place // dialect.JSON_ARRAY_SIZE).label("number"))
+    told = (services.c.host, services.c.report_count, services.c.last_seen, *(services.c[name] for name in _FLAGS))
+    odd = dialect.OddColumn(*told).label(dialect.ODD)
+    columns = (services.c.host, services.c.report_count, _AGE, *flags, (place // dialect.JSON_ARRAY_SIZE).label("number"), odd)
     each = sa.select(*columns).where(which).subquery("numbered")
     arrays = (dialect.JsonArray(each.c[name]).label(name) for name in ("host", "report_count", "age", *_FLAGS))
-    pages = sa.select(*arrays).group_by(each.c.number).subquery("pages")
+    odd_rows = dialect.OddRows(each.c.host, each.c.odd).label(dialect.ODD)
+    pages = sa.select(*arrays, odd_rows).group_by(each.c.number).subquery("pages")
     heads = feed_head.outerjoin(pages, sa.true())
     return sa.select(feed_head.c.sequence, pages).select_from(heads).where(feed_head.c.id == 1)
 
@@ -275,7 +283,8 @@ def signs(tx: CellTransaction, binary: str, window: float | None = None) -> Sign
     """
     rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
     found = Signs([], [], [], [], [], [], 0)
-    for head, hosts, counts, ages, *flags in rows:
+    for head, hosts, counts, ages, *flags, odd in rows:
+        complain_of_odd(services, odd)
         found.hosts.extend(dialect.json_array(hosts, str))
         found.report_counts.extend(dialect.json_array(counts, int))
         found.ages.extend(dialect.json_array(ages, float))

@@ -15,6 +15,7 @@ from db.sql import dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
 from db.sql.keyed import KeyedDelete, by_index
+from db.sql.readable import sound_rows
 from objects import lifecycle, stored
 from objects.base import Object
 from objects.instance import Instance, State
@@ -187,7 +188,7 @@ def orders(tx: CellTransaction, uuids: Iterable[str]) -> list[DueTask]:
 def _due(tx: CellTransaction, query: sa.Select[Any]) -> tuple[list[DueTask], dict[str, Exception]]:
     found: list[DueTask] = []
     unreadable: dict[str, Exception] = {}
-    for row in tx.execute(query):
+    for row in sound_rows(tx.execute(query), tasks):
         wanted = row.state == State.ACTIVE and row.task_number == row.number and row.task_state in _UNFINISHED
         try:
             order = TaskOrder(

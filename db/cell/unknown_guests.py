@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from db.cell.tables import unknown_guests
 from db.sql import clock
 from db.sql.connection import CellTransaction
+from db.sql.readable import readable
 from objects import stored
 from objects.base import Object
 from objects.text import clean
@@ -64,18 +66,16 @@ def remove(tx: CellTransaction, uuid: str) -> None:
 def list_all(tx: CellTransaction, uuids: Iterable[str] | None = None) -> list[Reported]:
     """By uuid and host: all of the cell, or those of these uuids."""
     query = _ALL if uuids is None else _ALL.where(_T.uuid.in_(sorted(uuids)))
-    return [
-        Reported(host=row.host, guest=stored.load(row.guest, UnknownGuest), reported_at=row.reported_at)
-        for row in tx.execute(query)
-    ]
+    return readable(tx.execute(query), _reported, unknown_guests)
 
 
 def on_hosts(tx: CellTransaction, hosts: Iterable[str]) -> list[Reported]:
     """Those of these hosts, at most a page of them."""
-    return [
-        Reported(host=row.host, guest=stored.load(row.guest, UnknownGuest), reported_at=row.reported_at)
-        for row in tx.execute(_ALL.where(_T.host.in_(sorted(hosts))))
-    ]
+    return readable(tx.execute(_ALL.where(_T.host.in_(sorted(hosts)))), _reported, unknown_guests)
+
+
+def _reported(row: sa.Row[Any]) -> Reported:
+    return Reported(host=row.host, guest=stored.load(row.guest, UnknownGuest), reported_at=row.reported_at)
 
 
 def _cleaned(guest: UnknownGuest) -> UnknownGuest:

@@ -87,7 +87,64 @@ def _sqlite_array(element: JsonArray, compiler: SQLCompiler, **options: Any) -> 
     values = compiler.process(element.clauses, **options)
     (column,) = element.clauses
     # of floating-point numbers it would write 15 digits
-    return f"json_group_array(json(quote({values})))" if isinstance(column.type, sa.Double) else f"json_group_array({values})"
+    array = f"json_group_array(json(quote({values})))" if isinstance(column.type, sa.Double) else f"json_group_array({values})"
+    odd = column.table.c.get(ODD)
+    return array if odd is None else f"{array} FILTER (WHERE {compiler.process(odd, **options)} IS NULL)"
+
+
+ODD = "odd"
+"""The label of an ``OddColumn`` in the rows of which arrays are made."""
+
+
+class OddColumn(FunctionElement[str]):
+    """The name of the first of some columns whose value is not of the column's type, which only SQLite allows; NULL: all are.
+
+    With the label ``ODD`` it keeps its row out of each ``JsonArray``. ``OddRows`` names these rows.
+    """
+
+    type = sa.Text()
+    name = "odd_column"
+    inherit_cache = True
+
+
+class OddRows(FunctionElement[str]):
+    """The rows that ``JsonArray`` leaves out, as JSON: each key with the column. Its arguments: the key and the ``OddColumn``."""
+
+    type = sa.Text()
+    name = "odd_rows"
+    inherit_cache = True
+
+
+@compiles(OddColumn)
+@compiles(OddRows)
+def _nothing_odd(element: FunctionElement[str], compiler: SQLCompiler, **options: Any) -> str:
+    return "NULL"
+
+
+@compiles(OddColumn, "sqlite")
+def _sqlite_odd_column(element: OddColumn, compiler: SQLCompiler, **options: Any) -> str:
+    options.pop("within_columns_clause", None)
+    cases = []
+    for column in element.clauses:
+        value = compiler.process(column, **options)
+        odd = f"typeof({value}) NOT IN ({_storage(column.type)}, 'null')"
+        if isinstance(column.type, sa.Double):  # JSON has no infinite numbers
+            odd += f" OR abs({value}) > 1.7e308"
+        cases.append(f"WHEN {odd} THEN '{column.name}'")
+    return f"CASE {' '.join(cases)} END"
+
+
+def _storage(kind: sa.types.TypeEngine[Any]) -> str:
+    """The storage classes of SQLite that hold values of this type."""
+    if isinstance(kind, sa.String):
+        return "'text'"
+    return "'integer'" if isinstance(kind, (sa.Integer, sa.Boolean)) else "'real', 'integer'"
+
+
+@compiles(OddRows, "sqlite")
+def _sqlite_odd_rows(element: OddRows, compiler: SQLCompiler, **options: Any) -> str:
+    key, odd = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"json_group_array(quote({key}) || ' column ' || {odd}) FILTER (WHERE {odd} IS NOT NULL)"
 
 
 def json_array(text: str | None, kind: type[T]) -> list[T]:
