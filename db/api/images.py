@@ -114,7 +114,7 @@ def list_part(tx: ApiTransaction, query: ImageQuery) -> ImagePart:
     chosen = page.order_by(*in_order).subquery()  # details are large, and no database sorts them here
     rows = tx.execute(sa.select(images).join(chosen, chosen.c.image_id == _I.image_id).order_by(*in_order)).all()
     after = place_of(rows[-1], query.order) if len(rows) == query.limit else None
-    return ImagePart(readable(rows, _image, lambda row: f"Image {row.image_id}"), after)
+    return ImagePart(readable(rows, _image, images), after)
 
 
 def get(tx: ApiTransaction, image_id: str) -> StoredImage | None:
