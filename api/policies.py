@@ -517,6 +517,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         MEMBER,
         "Change an image of the project.",
         "PATCH /image/v2/images/{id}",
+        "PUT /image/v2/images/{id}/tags/{tag}",
+        "DELETE /image/v2/images/{id}/tags/{tag}",
         "POST /images/{id}/metadata",
         "PUT /images/{id}/metadata",
         "PUT /images/{id}/metadata/{key}",

@@ -37,8 +37,11 @@ def _forks() -> Forks:
 class OpenStack:
     """Runs ``openstack`` against ``endpoint``, such as ``http://127.0.0.1:8774`` (with or without ``/v2.1``)."""
 
-    def __init__(self, endpoint: str, project: str | None = None) -> None:
-        """``project``: in the path of the endpoint, as a keystone's catalog has it; None is the API's default project."""
+    def __init__(self, endpoint: str, project: str | None = None, *, knows_images: bool = False) -> None:
+        """``project``: in the path of the endpoint, as a keystone's catalog has it; None is the API's default project.
+
+        ``knows_images``: the client is told where the Image API is.
+        """
         self.endpoint = root = endpoint.rstrip("/").removesuffix("/v2.1")
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
         self._environment = clean | {
@@ -48,6 +51,8 @@ class OpenStack:
             "OS_IDENTITY_ENDPOINT_OVERRIDE": f"{root}/identity/v3",
             "NO_PROXY": "127.0.0.1,localhost",
         }
+        if knows_images:
+            self._environment["OS_IMAGE_ENDPOINT_OVERRIDE"] = f"{root}/image"
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, whatever that is."""

@@ -22,6 +22,7 @@ VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Since if chang
 WITHOUT_BODY = {
     ("PUT", "/v2.1/servers/{server_id}/tags/{tag}"),
     ("PUT", "/image/v2/images/{image_id}/file"),
+    ("PUT", "/image/v2/images/{image_id}/tags/{tag}"),
     ("POST", "/v2.1/superconductor/holds/{hold_id}/boot"),
     ("POST", "/v2.1/superconductor/hosts/{host}/accept"),
 }
