@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from db.api.readable import UNREADABLE, readable
+from db.sql.readable import UNREADABLE, readable
 from db.api.tables import images, server_images
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
