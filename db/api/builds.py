@@ -267,7 +267,7 @@ def delete(
         raise RetryRequest(LookupError(f"an operation on server {uuid} was just accepted"))
     edits.check_lock(uuid, marked.locked_by, ignored=ignores_lock)
     if marked.vcpus is not None:
-        size = QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb)
+        size = QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb or 0)
         quotas.release(tx, marked.project_id, {marked.user_id: size})
     if not queued:
         if marked.state == "deleted":  # its cell has ended it before

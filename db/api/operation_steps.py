@@ -583,6 +583,10 @@ def delete(
     now_open = operations.open_for(tx, [server_uuid]).get(server_uuid)
     if bodies[server_uuid].body_uuid != home.body_uuid or (now_open and now_open.uuid) != (before and before.uuid):
         raise RetryRequest(LookupError(f"server {server_uuid} was just changed by an operation"))
+    if shown not in bodies:
+        raise errors.Conflict(
+            f"instance_mappings instance_uuid={server_uuid} column body_uuid names no row: an operator has to correct this row"
+        )
     if bodies[shown].server.deleted:
         return None
     edits.check_lock(server_uuid, bodies[shown].server.locked_by, ignored=ignores_lock)

@@ -18,7 +18,7 @@ from db.api.tables import ports, subnets
 from db.sql import dialect, named
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from db.sql.readable import readable
+from db.sql.readable import readable, sound_rows
 from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object
@@ -162,7 +162,7 @@ def of_servers(tx: ApiTransaction, servers: Collection[str]) -> list[ProjectPort
 
 def _ports(rows: Iterable[sa.Row[Any]]) -> list[ProjectPort]:
     found: dict[str, list[sa.Row[Any]]] = {}
-    for row in rows:
+    for row in sound_rows(rows, ports):
         found.setdefault(row.uuid, []).append(row)
     return readable(found.values(), _port, lambda some: f"Port {some[0].uuid}")
 
