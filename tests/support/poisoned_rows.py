@@ -56,6 +56,8 @@ ADMIN = NEWEST | {"X-Project-Id": "operators", "X-User-Id": "root", "X-Roles": "
 ROWS = 9
 """Of each kind of thing there are so many that a test may spoil, and two that it leaves alone."""
 EVER = 1e9
+DAY_S = 86400.0
+"""Seconds that builds have: however slow the machine, none times out."""
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJw5oCmQcmlQXTpuWDUKvMkK1rKsmPcX6TnGZ1uhRsHy v"
 CONTEXT = RequestContext(request_id="req-test")
 CONDUCTOR = ConductorSettings(
@@ -145,7 +147,7 @@ class Deployment:
         store, file = FolderStore(folder / "images"), folder / "disk"
         file.write_bytes(b"x" * 512)
         store.add(file, name="cirros", image_id=IMAGE, min_disk=1)
-        settings = ApiSettings(images_folder=str(folder / "images"), service_down_time=EVER)
+        settings = ApiSettings(images_folder=str(folder / "images"), service_down_time=EVER, build_timeout=DAY_S)
         self.vault = Vault([new_key()])
         self.front = Front(Ground("lite", folder), settings, self.vault)
         self.folder = folder
