@@ -20,7 +20,7 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock release test demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv lock release test quick demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"
+	@echo "make quick                ruff, mypy on what has changed, and the unit tests: what to run before a commit"
 	@echo "make lint                 ruff, its formatter and the import contracts"
 	@echo "make format               rewrite the sources as the formatter wants them"
 	@echo "make sample               regenerate the samples in etc/superconductor, and the tables in docs/compute-api.md"
@@ -88,6 +89,10 @@ bench-region: $(STAMP)
 chaos: $(STAMP)
 	@if [ '$(DRIVER)' = libvirt ]; then $(VENV)/bin/python ci/hypervisor.py; fi
 	@$(VENV)/bin/python -m chaos --driver '$(DRIVER)' $(CHAOS)
+
+quick: $(STAMP)
+	@$(VENV)/bin/ruff check --quiet . && $(VENV)/bin/ruff format --quiet --check . && $(VENV)/bin/python -m mypy
+	@$(VENV)/bin/python -m pytest -q -x -n auto tests/unit
 
 lint: $(STAMP)
 	@$(VENV)/bin/python ci/stages.py lint
