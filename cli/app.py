@@ -357,7 +357,8 @@ class Help(HelpCommand):
             self.app.print_overview()
             return 0
         word, *rest = parsed_args.cmd
-        if isinstance(self.app, Superconductor) and not rest and len(commands_by_word().get(word, ())) > 1:
+        names = [name for name, _ in commands_by_word().get(word, ())]
+        if isinstance(self.app, Superconductor) and not rest and names and word not in names:
             self.app.print_commands(word)
             return 0
         return super().take_action(parsed_args)

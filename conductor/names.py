@@ -29,6 +29,7 @@ def check_reports(reports: Sequence[Report]) -> None:
 def check_service(host: str, binary: str, version: int = 1) -> None:
     """Raises errors.Invalid for a service with an invalid host or version, or of another kind than agents."""
     text.checked_name("host", host)
+    text.checked_name("binary", binary)
     if binary != AGENT_BINARY:
         raise errors.Invalid(f"binary {binary[:80]!r}: an agent reports as {AGENT_BINARY}")
     if not 0 <= version <= INT32_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -11,7 +11,10 @@ from objects.base import INT32_MAX, INT64_MAX, Object
 IMAGE_TAGS_LIMIT, IMAGE_TAG_LENGTH = 128, 255
 """Tags of an image, and characters of a tag, as the Image API limits them."""
 
-QUEUED, SAVING, ACTIVE = "queued", "saving", "active"
+ImageStatus = Literal["queued", "saving", "active"]
+QUEUED: ImageStatus = "queued"
+SAVING: ImageStatus = "saving"
+ACTIVE: ImageStatus = "active"
 """Of an image that waits for its content, of one that is made of a server, and of one that is complete."""
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -43,7 +46,7 @@ class StoredImage(Object, frozen=True, kw_only=True):
     image_id: str
     project_id: str
     name: str
-    status: str = ACTIVE
+    status: ImageStatus = "active"
     disk_format: str = ""
     size: _Bytes = 0
     virtual_size: _Bytes | None = None

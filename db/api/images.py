@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from db.sql.readable import UNREADABLE, readable
 from db.api.tables import images, server_images
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
+from db.sql.readable import UNREADABLE, readable
 from objects import errors, stored, typed
 from objects.base import Object
 from objects.stored_image import IMAGE_TAGS_LIMIT, ImageDetails, StoredImage

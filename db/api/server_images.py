@@ -24,7 +24,7 @@ from objects import errors, stored
 from objects.base import Object
 from objects.operation import Operation
 from objects.quota import UNLIMITED, ImageLimits
-from objects.stored_image import ACTIVE, QUEUED, SAVING, ImageDetails, StoredImage
+from objects.stored_image import ACTIVE, QUEUED, SAVING, ImageDetails, ImageStatus, StoredImage
 from objects.task import NewImage, StoredContent
 
 _I = server_images.c
@@ -211,7 +211,7 @@ def _image(row: sa.Row[Any]) -> ServerImage:
     )
 
 
-def _stored(image_id: str, project_id: str, asked: NewImage, status: str, created_at: float) -> StoredImage:
+def _stored(image_id: str, project_id: str, asked: NewImage, status: ImageStatus, created_at: float) -> StoredImage:
     disk_format, tags = (asked.disk_format or "", asked.tags) if isinstance(asked, UploadedImage) else ("", ())
     return StoredImage(
         image_id=image_id,

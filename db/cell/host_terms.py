@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from db.cell.tables import compute_nodes, host_terms
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
+from db.sql.readable import readable
 from objects import host_terms as terms_of
 from objects import stored
 from objects.compute_node import ComputeNode
@@ -106,7 +107,17 @@ class WaitingSize(NamedTuple):
 def list_waiting(tx: CellTransaction, host: str | None = None, limit: int = LIST_LIMIT) -> list[WaitingSize]:
     """Of this host or of the cell, by host and node."""
     query = _WAITING if host is None else _WAITING.where(host_terms.c.host == host)
-    return [WaitingSize(row.host, row.node, terms) for row in tx.execute(query.limit(limit)) if (terms := _terms(row)) is not None]
+    return readable(tx.execute(query.limit(limit)), _waiting_size, host_terms)
+
+
+def _waiting_size(row: sa.Row[Any]) -> WaitingSize:
+    """Raises one of UNREADABLE."""
+    accepted, waiting, ratios = (
+        stored.load(row.accepted, Sizes),
+        stored.load(row.waiting, Sizes),
+        stored.load(row.ratios, OwnRatios),
+    )
+    return WaitingSize(row.host, row.node, HostTerms(accepted=accepted, waiting=waiting, ratios=ratios))
 
 
 def _read(tx: CellTransaction, node: ComputeNode) -> HostTerms | None:

@@ -37,7 +37,7 @@ from tests.support.ground import Ground
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 CELL1_UUID = "11111111-1111-4111-8111-111111111111"
 SMALL = Flavor(flavor_id="1", name="m1.small", vcpus=1, memory_mb=2048, root_gb=20, extra_specs={"a": "b"})
-PRIVATE = Flavor(flavor_id="2", name="m1.private", vcpus=1, memory_mb=4096, swap_mb=512, is_public=False)
+PRIVATE = Flavor(flavor_id="2", name="m1.private", vcpus=1, memory_mb=4096, root_gb=1, swap_mb=512, is_public=False)
 RETIRED = Flavor(flavor_id="3", name="m1.retired", vcpus=1, memory_mb=1024, disabled=True)
 LIMITS = HostCapacity(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
 TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}

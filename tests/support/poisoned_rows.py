@@ -335,6 +335,7 @@ class Deployment:
             "cell.cell_dead_letters": letter | {"skipped": False},
             "cell.cell_notifications": notice,
             "cell.cell_processes": process,
+            "cell.host_terms": {"host": f"{name}-terms", "node": name, "accepted": "{}", "waiting": "{}", "ratios": "{}"},
             "cell.instance_actions": {
                 "instance_uuid": server,
                 "action": "delete",

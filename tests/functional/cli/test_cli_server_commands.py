@@ -19,6 +19,7 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cli.http import ApiClient
 from cli.waiting import POLL_INTERVAL_S
+from conductor import image_rows
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.guest_reader import GuestReader
@@ -261,12 +262,14 @@ def test_images_go_by_name_where_the_store_knows_them(stocked: Front, tmp_path: 
         store = FolderStore(tmp_path / "images")
         (tmp_path / "disk").write_bytes(bytes(1024))
         added = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        image_rows.add_unchecked(stocked.database, store)
         operator.done("server boot web --flavor m1.small --image 'debian 12'")
         assert operator.json("server show web")["image"]["id"] == added.id
         assert "No image is named 'nothing': 'superconductor image list'" in operator.refused(
             "server create web --flavor m1.small --image nothing"
         )
         store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        image_rows.add_unchecked(stocked.database, store)
         assert "2 images are named 'debian 12': give an id" in operator.refused(
             "server boot web --flavor m1.small --image 'debian 12'"
         )
