@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import falcon
 
-from api import faults, not_served
-from api.middleware import Intake
+from api.http import faults, not_served
+from api.http.middleware import Intake
+from api.http.paths import Paths
+from api.http.policy import PolicyRules
 from api.opts import ApiSettings
-from api.paths import Paths
-from api.policy import PolicyRules
 from api.routes import Routes
 
 App = falcon.App[falcon.Request, falcon.Response]

@@ -14,12 +14,12 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
-from api.door import BACKLOG, ConnectionLimits, HttpServer, networks
-from api.guest_asker import GuestAsker
-from api.keystone import Application
+from api.http.http_server import BACKLOG, ConnectionLimits, HttpServer, networks
+from api.http.keystone import Application
+from api.lookup.guest_asker import GuestAsker
+from api.lookup.scheduler_queries import SchedulerAsker
 from api.opts import ApiSettings
 from api.routes import Routes
-from api.scheduler import SchedulerAsker
 from cells.registry import CellRegistry
 from db.api.claims import Ledger
 from db.sql.engine import ApiDatabase

@@ -11,10 +11,11 @@ from functools import partial
 
 from oslo_config import cfg
 
-from api import console_opts, keystone, opts
-from api.identity import PUBLIC_PATHS
+from api import console_opts, opts
+from api.http import keystone
+from api.http.identity import PUBLIC_PATHS
+from api.http.policy import PolicyRules
 from api.main import ApiService, bind
-from api.policy import PolicyRules
 from cells import api_level
 from cells import opts as cells_opts
 from cells.api_level import ApiLevel

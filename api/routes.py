@@ -6,78 +6,78 @@ from functools import partial
 
 import falcon
 
-from api import policies as may
-from api.accept import Acceptor
-from api.actions import Actions
-from api.availability_zones import AvailabilityZones
-from api.boot_secrets import BootSecretsPolicy
-from api.capacity import ServerCapacity
-from api.catalog import Catalog
-from api.compute_images import ComputeImageMetadata, ComputeImages
-from api.console import ConsoleActions
-from api.doorbell import Bell, Doorbell
-from api.dry_run import BootDryRun
-from api.explanation import Explanation, RequestExplanation
-from api.extensions import Extensions
-from api.external_events import ExternalEvents
-from api.finding import Finder
-from api.flavor_access import FlavorAccess
-from api.flavor_specs import FlavorExtraSpecs
-from api.flavors import Flavors, OneFlavor
-from api.guest_asker import GuestAsker
-from api.holds import Holds
-from api.host_aggregates import HostAggregates
-from api.host_sizes import HostSizes
-from api.hosts import HostWatch
-from api.hypervisors import Hypervisors
-from api.image_actions import ImageActions
-from api.image_changes import ImageChanges
-from api.image_needs import ImageNeeds
-from api.image_schemas import ImageSchemas
-from api.image_tags import ImageTags
-from api.image_uploads import ImageUploads
-from api.images import ImageVersions, StoreImages
-from api.keypairs import KeyPairs
-from api.limits import ProjectLimits
-from api.migrations import Migrations, ServerMigrations
-from api.network_ports import NetworkPorts
-from api.network_quotas import NetworkQuotas
-from api.network_service import NetworkResources, NetworkVersions
-from api.openapi import OpenApi
-from api.operate import Operations
+from api.consoles.remote_consoles import ConsoleAuthTokens, RemoteConsoles
+from api.hosts.accepted_sizes import HostSizes
+from api.hosts.aggregates import HostAggregates
+from api.hosts.availability_zones import AvailabilityZones
+from api.hosts.hypervisors import Hypervisors
+from api.hosts.services import Services
+from api.hosts.status import Status
+from api.http import policies as may
+from api.http.openapi import OpenApi
+from api.http.paths import Paths
+from api.http.policies import PUBLIC
+from api.http.rate_limit import RequestRateLimit
+from api.http.versions import CHOICES, ComputeVersion, IdentityVersion, Versions
+from api.images.changes import ImageChanges
+from api.images.image_service import ImageVersions, StoreImages
+from api.images.tags import ImageTags
+from api.images.uploads import ImageUploads
+from api.legacy.compute_images import ComputeImageMetadata, ComputeImages
+from api.legacy.extensions import Extensions
+from api.legacy.external_events import ExternalEvents
+from api.legacy.image_schemas import ImageSchemas
+from api.legacy.os_networks import ProjectNetworks, TenantNetworks
+from api.legacy.os_security_groups import ProjectSecurityGroups
+from api.legacy.physical_hosts import PhysicalHosts
+from api.legacy.server_leftovers import ServerPassword, VolumeAttachments
+from api.legacy.server_security_groups import ServerSecurityGroups
+from api.legacy.usage_audits import UsageAudits
+from api.lookup.boot_secrets import BootSecretsPolicy
+from api.lookup.catalog import Catalog
+from api.lookup.doorbell import Bell, Doorbell
+from api.lookup.guest_asker import GuestAsker
+from api.lookup.hosts import HostWatch
+from api.lookup.image_needs import ImageNeeds
+from api.lookup.project_images import ProjectImages
+from api.lookup.quota_limits import LimitsInForce
+from api.lookup.scheduler_queries import SchedulerAsker
+from api.lookup.server_lookup import Finder
+from api.lookup.silence import Silences
+from api.networks.network_service import NetworkResources, NetworkVersions
+from api.networks.ports import NetworkPorts
+from api.networks.quotas import NetworkQuotas
 from api.opts import ApiSettings
-from api.os_networks import ProjectNetworks, TenantNetworks
-from api.os_security_groups import ProjectSecurityGroups
-from api.pace import RequestRateLimit
-from api.paths import Paths
-from api.physical_hosts import PhysicalHosts
-from api.policies import PUBLIC
-from api.project_images import ProjectImages
-from api.quota_classes import QuotaClasses
-from api.quota_limits import LimitsInForce
-from api.quota_sets import QuotaSets
-from api.rebalance import RebalanceDryRun
-from api.remote_consoles import ConsoleAuthTokens, RemoteConsoles
-from api.scheduler import SchedulerAsker
-from api.server_actions import Locks, NetworkInfo, ServerActions
-from api.server_addresses import ServerAddresses
-from api.server_diagnostics import ServerDiagnostics
-from api.server_edits import ServerEdits
-from api.server_groups import ServerGroups
-from api.server_interfaces import ServerInterfaces
-from api.server_leftovers import ServerPassword, VolumeAttachments
-from api.server_metadata import MetadataItems
-from api.server_operations import OperationActions
-from api.server_security_groups import ServerSecurityGroups
-from api.server_tags import Tags
-from api.server_topology import ServerTopology
-from api.servers import BootServers, OneServer, Servers
-from api.services import Services
-from api.silence import Silences
-from api.status import Status
-from api.usage import TenantUsage
-from api.usage_audits import UsageAudits
-from api.versions import CHOICES, ComputeVersion, IdentityVersion, Versions
+from api.projects.flavor_access import FlavorAccess
+from api.projects.flavor_specs import FlavorExtraSpecs
+from api.projects.flavors import Flavors, OneFlavor
+from api.projects.keypairs import KeyPairs
+from api.projects.limits import ProjectLimits
+from api.projects.quota_classes import QuotaClasses
+from api.projects.quota_sets import QuotaSets
+from api.projects.usage import TenantUsage
+from api.scheduling.capacity import ServerCapacity
+from api.scheduling.dry_run import BootDryRun
+from api.scheduling.explanation import Explanation, RequestExplanation
+from api.scheduling.holds import Holds
+from api.scheduling.rebalance import RebalanceDryRun
+from api.servers.accept import Acceptor
+from api.servers.actions import Locks, NetworkInfo, ServerActions
+from api.servers.addresses import ServerAddresses
+from api.servers.console_output import ConsoleActions
+from api.servers.diagnostics import ServerDiagnostics
+from api.servers.edits import ServerEdits
+from api.servers.handlers import BootServers, OneServer, Servers
+from api.servers.image_actions import ImageActions
+from api.servers.instance_actions import Actions
+from api.servers.interfaces import ServerInterfaces
+from api.servers.metadata import MetadataItems
+from api.servers.migrations import Migrations, ServerMigrations
+from api.servers.operate import Operations
+from api.servers.operations import OperationActions
+from api.servers.server_groups import ServerGroups
+from api.servers.tags import Tags
+from api.servers.topology import ServerTopology
 from cells.registry import CellRegistry
 from db.api.cache import EpochReader
 from db.api.claims import Ledger

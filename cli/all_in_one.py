@@ -13,8 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from api import console_process
 from api.console_opts import ConsoleUrls, ProxySettings
+from api.consoles import process
 from api.main import ApiService, Middleware
 from api.opts import ApiSettings
 from cells import template
@@ -265,7 +265,7 @@ class AllInOne:
 
     def _add_console_proxy(self, settings: ProxySettings) -> ConsoleUrls:
         """The URLs that lead to it. Unless one is given, it is that of the proxy itself."""
-        console_proxy = console_process.load()
+        console_proxy = process.load()
         listener = console_proxy.bind(settings)
         host, scheme = _in_url(settings.host), "wss" if settings.cert else "ws"
         own = settings.urls.serial_url or f"{scheme}://{host}:{listener.getsockname()[1]}/"

@@ -14,7 +14,7 @@ from typing import Any
 from oslo_config import cfg
 
 import api.console_opts
-import api.keystone
+import api.http.keystone
 import api.opts
 import cells.opts
 import compute.opts
@@ -39,7 +39,7 @@ ROLES: dict[str, tuple[Listing, ...]] = {
         api.console_opts.list_opts(),
         cells.opts.list_opts(),
         images.opts.list_opts(),
-        api.keystone.list_opts(),
+        api.http.keystone.list_opts(),
     ),
     "console-proxy": (service.opts.list_opts(), api.console_opts.list_opts()),
     "conductor": (service.opts.list_opts(), conductor.opts.list_opts(), cells.opts.list_opts(), images.opts.list_opts()),
@@ -249,11 +249,12 @@ def check_role(role: str, conf: cfg.ConfigOpts) -> str:
 
         scheduler_process.plan(conf)
     elif role == "console-proxy":  # likewise
-        from api import console_opts, console_process
+        from api import console_opts
+        from api.consoles import process
         from service.opts import required
 
         required(conf, "api_database.connection", "the URL of the API database")
-        console_process.load().tls_context(console_opts.proxy(conf))
+        process.load().tls_context(console_opts.proxy(conf))
     elif role == "compute":
         from compute import process as compute_process
 

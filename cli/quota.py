@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from api import opts
-from api.quota_limits import configured as configured_limits
+from api.lookup.quota_limits import configured as configured_limits
 from cli.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
 from cli.deployment import Deployment
 from db.api import quota_limits, quotas, user_quotas

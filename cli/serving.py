@@ -14,13 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from api import console_opts, keystone
+from api import console_opts
 from api import opts as api_opts
 from api.console_opts import ProxySettings
-from api.identity import PUBLIC_PATHS
+from api.http import keystone
+from api.http.identity import PUBLIC_PATHS
+from api.http.policy import PolicyRules
 from api.main import Middleware
 from api.opts import ApiSettings
-from api.policy import PolicyRules
 from cli import running
 from cli.all_in_one import AllInOne, DeploymentTimes, Host, SimulatedHost, StateFolder, log_to
 from cli.application import Application

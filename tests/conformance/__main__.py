@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.microversions import MAXIMUM, MINIMUM, Since
+from api.http.microversions import MAXIMUM, MINIMUM, Since
 from tests.conformance import examples
 from tests.conformance.examples import EXAMPLES, NOT_REACHED, OTHERS, QUERIES, SCHEMA_DEFECTS, Asking, Things
 from tests.conformance.exchange import ROLES, Deployment, Exchange, Route, Version

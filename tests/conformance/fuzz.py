@@ -19,8 +19,8 @@ from pathlib import Path
 
 import requests
 
+from api.http.microversions import MAXIMUM, MINIMUM, Version, text
 from api.main import ApiService
-from api.microversions import MAXIMUM, MINIMUM, Version, text
 from tests.support.api import SMALL, Front
 from tests.support.deciding import scheduler_of
 from tests.support.keys import ED25519

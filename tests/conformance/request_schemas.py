@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from api.microversions import MAXIMUM
-from api.validation import Validator
+from api.http.microversions import MAXIMUM
+from api.http.validation import Validator
 from tests.conformance.exchange import Route, Version
 
 Document = dict[str, Any]

@@ -39,7 +39,7 @@ def test_the_changelog_describes_the_version() -> None:
 
 
 DRIVERS = {
-    "api.console_proxy": ("websockets",),
+    "api.consoles.proxy": ("websockets",),
     "db.sql.psycopg_connection": ("psycopg",),
     "db.sql.pymysql_connection": ("pymysql",),
 }

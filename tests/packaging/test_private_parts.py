@@ -142,10 +142,14 @@ PARTS = (
     Part("oslo.db", "db/sql/facade.py", "sqlalchemy.pool", "Pool", has=("_creator",)),
     Part("oslo.db", "db/sql/facade.py", "oslo_db.sqlalchemy.enginefacade", "_TransactionContextManager.append_on_engine_create"),
     Part(
-        "oslo.policy", "api/policy.py", "oslo_policy._checks", "BaseCheck.__call__", ("target", "creds", "enforcer", "current_rule")
+        "oslo.policy",
+        "api/http/policy.py",
+        "oslo_policy._checks",
+        "BaseCheck.__call__",
+        ("target", "creds", "enforcer", "current_rule"),
     ),
-    Part("oslo.policy", "api/policy.py", "oslo_policy._checks", "FalseCheck"),
-    Part("oslo.policy", "api/policy.py", "oslo_policy._parser", "parse_rule", ("rule",)),
+    Part("oslo.policy", "api/http/policy.py", "oslo_policy._checks", "FalseCheck"),
+    Part("oslo.policy", "api/http/policy.py", "oslo_policy._parser", "parse_rule", ("rule",)),
     Part("cliff", "cli/parser.py", "cliff._argparse", "ArgumentParser"),
     Part("cliff", "cli/parser.py", "cliff._argparse", "SmartHelpFormatter"),
 )
@@ -153,7 +157,7 @@ PINNED = ("PyMySQL", "amqp", "cliff", "kombu", "oslo.db", "oslo.messaging", "osl
 PRIVATE_MODULES = {
     "rpc/drivers/library.py": {"oslo_messaging._drivers", "oslo_messaging._metrics", "oslo_messaging._tracing"},
     "cli/parser.py": {"cliff._argparse"},
-    "api/policy.py": {"oslo_policy._checks", "oslo_policy._parser"},
+    "api/http/policy.py": {"oslo_policy._checks", "oslo_policy._parser"},
     "scheduler/table/arrays.py": {"numpy._core.multiarray"},  # with the public function where it is not there
 }
 """The only files that import modules with a private name."""

@@ -11,8 +11,8 @@ from typing import Any
 import falcon.testing
 import msgspec
 
+from api.http.microversions import MAXIMUM, text
 from api.main import build_app
-from api.microversions import MAXIMUM, text
 from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings

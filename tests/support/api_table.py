@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from api.microversions import Version, text
-from api.not_served import CHECKED_FIRST, FIRST, ROUTES, SERVER_ACTIONS, template_of_route
-from api.server_actions import ServerActions
+from api.http.microversions import Version, text
+from api.http.not_served import CHECKED_FIRST, FIRST, ROUTES, SERVER_ACTIONS, template_of_route
+from api.servers.actions import ServerActions
 from tests.support.api import Front
 from tests.support.routes import routes_of
 

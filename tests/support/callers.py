@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from api.call import Call
-from api.identity import IMPLIED
-from api.microversions import MAXIMUM, Version
-from api.policies import ADMIN
-from api.policy import Caller, PolicyRules
+from api.http.call import Call
+from api.http.identity import IMPLIED
+from api.http.microversions import MAXIMUM, Version
+from api.http.policies import ADMIN
+from api.http.policy import Caller, PolicyRules
 from objects.context import RequestContext
 
 _POLICY = PolicyRules()

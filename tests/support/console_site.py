@@ -8,7 +8,7 @@ from typing import Any
 import falcon.testing
 
 from api.console_opts import ConsoleUrls, ProxySettings
-from api.console_proxy import ConsoleProxyService, bind
+from api.consoles.proxy import ConsoleProxyService, bind
 from api.opts import ApiSettings
 from compute.driver import Guest
 from rpc.transport import Bus

@@ -24,7 +24,7 @@ from tests.support.bus import url_of
 from tests.support.databases import closed_port, url_on
 
 ROLES = ("api", "conductor", "scheduler", "compute")
-MODULES = {"console-proxy": "api.console_process"}
+MODULES = {"console-proxy": "api.consoles.process"}
 """Of roles that share a room with another one."""
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PATIENCE = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from api.app import App
-from api.paths import METHODS
+from api.http.paths import METHODS
 
 
 def routes_of(app: App) -> dict[tuple[str, str], object]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from api import create
-from api.image_needs import ImageNeeds
+from api.lookup import create
+from api.lookup.image_needs import ImageNeeds
 from images.store import FolderStore
 from objects.aggregate import Aggregate
 from objects.cell import CellMapping, CellState

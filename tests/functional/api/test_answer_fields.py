@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.microversions import MAXIMUM, MINIMUM, Since, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Since, Version, text
 from tests.support.api import TENANT, Front
 from tests.support.keys import ED25519
 

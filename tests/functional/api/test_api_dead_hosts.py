@@ -149,7 +149,7 @@ def in_state(front: Front, opened: Operation, state: OperationState) -> None:
 def test_an_evacuation_ends_a_move_from_the_dead_host(
     front: Front, server: str, action: tuple[str, Any], state: OperationState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.interruption.BUILDING_PATIENCE_S", 0.1)
+    monkeypatch.setattr("api.servers.interruption.BUILDING_PATIENCE_S", 0.1)
     assert act(front, server, *action, ADMIN).status_code == 202
     opened = the_operation(front, server)
     in_state(front, opened, state)
@@ -163,7 +163,7 @@ def test_an_evacuation_ends_a_move_from_the_dead_host(
 
 
 def test_an_evacuation_that_must_wait_names_the_reason(front: Front, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.interruption.INTERRUPTION_WAIT_S", 0.3)
+    monkeypatch.setattr("api.servers.interruption.INTERRUPTION_WAIT_S", 0.3)
     assert act(front, server, "migrate", None, ADMIN).status_code == 202
     call_down(front, "h1")
     opened = the_operation(front, server)

@@ -12,10 +12,10 @@ from pathlib import Path
 import falcon.testing
 import pytest
 
-from api.extensions import EXTENSIONS
+from api.http.microversions import MAXIMUM, text
+from api.http.not_served import ROUTES, SERVER_ACTIONS
+from api.legacy.extensions import EXTENSIONS
 from api.main import build_app
-from api.microversions import MAXIMUM, text
-from api.not_served import ROUTES, SERVER_ACTIONS
 from api.opts import ApiSettings
 from db.sql.engine import Database
 from tests.support.api import IMAGE, TENANT, Front
@@ -219,7 +219,7 @@ def test_a_database_that_is_away_is_named_in_the_log_once_for_many_requests(
     client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
     for _ in range(20):
         assert client.simulate_get("/v2.1/servers").status_code == 503
-    [record] = [each for each in caplog.records if each.name == "api.faults"]
+    [record] = [each for each in caplog.records if each.name == "api.http.faults"]
     assert "missing/api.db does not exist" in record.getMessage()
     assert record.exc_info is None
 

@@ -13,12 +13,12 @@ import falcon.testing
 import msgspec
 import pytest
 
-from api import server_view
-from api.hosts import HostWatch
-from api.microversions import Since
+from api.http.microversions import Since
+from api.lookup import server_view
+from api.lookup.hosts import HostWatch
+from api.lookup.silence import Silences
 from api.opts import ApiSettings
-from api.servers import Servers
-from api.silence import Silences
+from api.servers.handlers import Servers
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.apply import Applier
 from conductor.silence import SilenceWatch

@@ -12,8 +12,8 @@ import falcon.testing
 import msgspec
 import pytest
 
-from api import explanation
 from api.main import build_app
+from api.scheduling import explanation
 from db.api import cell_mappings, decisions, mappings, operation_accept
 from db.api.operation_accept import NewOperation
 from db.cell import services

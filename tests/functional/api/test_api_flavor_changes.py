@@ -9,7 +9,7 @@ import falcon.testing
 import pytest
 import sqlalchemy as sa
 
-from api import microversions
+from api.http import microversions
 from db.api import flavors, tables
 from tests.support.api import IMAGE, TENANT, Front
 from tests.support.ground import USUAL, Ground

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from api.capacity import PARAMETERS as CAPACITY
-from api.filters import KNOWN
 from api.opts import ApiSettings
-from api.sorting import kind_of
+from api.scheduling.capacity import PARAMETERS as CAPACITY
+from api.servers.filters import KNOWN
+from api.servers.sorting import kind_of
 from db.api.listing import SORT_KEYS
 from tests.support import fleet
 from tests.support.api import IMAGE, NEWEST, TENANT, Front

@@ -175,7 +175,7 @@ def test_a_second_change_waits_for_the_first(front: Front, server: str, blue: Ne
 def test_a_locked_server_and_one_with_an_open_operation_refuse(
     front: Front, server: str, blue: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.operate.END_WAIT_S", 0.1)
+    monkeypatch.setattr("api.servers.operate.END_WAIT_S", 0.1)
     attached(front, server)
     [port] = interfaces(front, server)
     assert act(front, server, "lock", None, NEW).status_code == 202

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from api.http.schemas import PUBLIC_KEY_LENGTH
 from api.opts import ApiSettings
-from api.schemas import PUBLIC_KEY_LENGTH
 from db.api import mappings
 from db.api.tables import keypairs, request_specs
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front

@@ -12,8 +12,9 @@ import pytest
 import requests
 from oslo_config import cfg
 
-from api import keystone, opts
-from api.identity import PUBLIC_PATHS
+from api import opts
+from api.http import keystone
+from api.http.identity import PUBLIC_PATHS
 from api.main import ApiService
 from api.opts import ApiSettings
 from api.process import check_callers

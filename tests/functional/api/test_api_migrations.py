@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from api import migrations
 from api.opts import ApiSettings
+from api.servers import migrations
 from db.api import flavors, operations
 from db.api.tables import operations as table
 from objects.flavor import Flavor

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api import microversions
-from api.not_served import ROUTES, SERVER_ACTIONS
+from api.http import microversions
+from api.http.not_served import ROUTES, SERVER_ACTIONS
 from tests.support.api import TENANT, Front
 from tests.support.api_table import served_routes
 from tests.support.routes import routes_of

@@ -433,7 +433,7 @@ def test_a_reset_to_active_only_gives_up_the_task_of_a_server_that_is_well(front
 def test_a_reset_is_refused_while_the_server_is_moved_or_its_cell_does_not_answer(
     front: Front, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.operate.END_WAIT_S", 0.1)
+    monkeypatch.setattr("api.servers.operate.END_WAIT_S", 0.1)
     assert act(front, server, "os-stop").status_code == 202
     assert "while its stop is in state task" in refusal(act(front, server, "os-resetState", {"state": "error"}, ADMIN), 409)
     other = booted(front)

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from api.http.paths import Paths
 from api.opts import ApiSettings
-from api.paths import Paths
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.routes import routes_of
 

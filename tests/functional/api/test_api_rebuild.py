@@ -11,7 +11,7 @@ import falcon.testing
 import pytest
 import sqlalchemy as sa
 
-from api.boot_secrets import PASSWORD_LENGTH
+from api.lookup.boot_secrets import PASSWORD_LENGTH
 from api.opts import ApiSettings
 from db.api import mappings, operation_accept, operations, tables
 from db.cell import services

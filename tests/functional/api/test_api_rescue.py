@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from api.boot_secrets import PASSWORD_LENGTH
+from api.lookup.boot_secrets import PASSWORD_LENGTH
 from api.opts import ApiSettings
 from db import secrets
 from db.api import operation_steps, operations

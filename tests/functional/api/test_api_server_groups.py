@@ -11,7 +11,7 @@ import falcon.testing
 import pytest
 import sqlalchemy as sa
 
-from api.microversions import MAXIMUM, Version, text
+from api.http.microversions import MAXIMUM, Version, text
 from api.opts import ApiSettings
 from db import online
 from db.api.tables import finalized, request_specs, server_groups

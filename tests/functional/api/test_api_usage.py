@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-import api.usage
+import api.projects.usage
 from db.api import cell_mappings
 from db.api.tables import instance_mappings
 from db.sql.connection import ApiTransaction
@@ -139,7 +139,7 @@ def test_pages_follow_the_servers(front: Front) -> None:
 
 def test_too_many_servers_for_one_answer_are_refused(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than left out of the sums."""
-    monkeypatch.setattr(api.usage, "UNPAGED_LIMIT", 1)
+    monkeypatch.setattr(api.projects.usage, "UNPAGED_LIMIT", 1)
     ran(front, 0, 1)
     assert get(front, **DAY).status_code == 200
     ran(front, 0, 1)

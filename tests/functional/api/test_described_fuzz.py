@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.microversions import MAXIMUM, MINIMUM, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Version, text
 from tests.support import fleet
 from tests.support.api import IMAGE, TENANT, Front
 from tests.support.deciding import add_hosts, scheduler_of

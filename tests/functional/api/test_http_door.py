@@ -16,7 +16,7 @@ import pytest
 import requests
 from waitress import wasyncore
 
-from api.door import ConnectionLimits, HttpServer, networks
+from api.http.http_server import ConnectionLimits, HttpServer, networks
 from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors

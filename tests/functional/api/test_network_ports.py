@@ -9,7 +9,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from api import security_groups
+from api.lookup import security_groups
 from api.opts import ApiSettings
 from db.api import finalized
 from db.cell import instances

@@ -11,9 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from api.microversions import MAXIMUM, MINIMUM, Since, Version, text
-from api.openapi import DIALECT
-from api.validation import VALIDATED
+from api.http.microversions import MAXIMUM, MINIMUM, Since, Version, text
+from api.http.openapi import DIALECT
+from api.http.validation import VALIDATED
 from tests.support.api import TENANT, Front
 from tests.support.routes import routes_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from api.boot_secrets import PASSWORD_LENGTH, new_password
+from api.lookup.boot_secrets import PASSWORD_LENGTH, new_password
 from api.main import build_app
 from api.opts import ApiSettings
 from db import secrets

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
-from api.keystone import GROUP
+from api.http.keystone import GROUP
 from cli.effective import ROLES, Effective, shown
 from images.opts import GLANCE_GROUP
 from service.vault import Vault, new_key

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from api.hosts import HostWatch
+from api.lookup.hosts import HostWatch
 from db.cell import services
 from db.cell.tables import services as table
 from db.sql.engine import Database

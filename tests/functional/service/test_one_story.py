@@ -34,7 +34,7 @@ STORY = (
 )
 """Logger, step, host. Each of them leads to the next, whatever else happens meanwhile."""
 ALSO = {
-    ("api.servers", "accepted", None),
+    ("api.servers.handlers", "accepted", None),
     ("conductor.cell_conductor", "active", "good"),
     ("conductor.apply", "applied", "good"),
 }

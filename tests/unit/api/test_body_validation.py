@@ -9,8 +9,8 @@ import falcon
 import falcon.testing
 import pytest
 
-from api import schemas
-from api.validation import Validator, is_uuid, read_body
+from api.http import schemas
+from api.http.validation import Validator, is_uuid, read_body
 from objects import errors
 
 UUID = "70a599e0-31e7-49b7-b260-868f441e862b"

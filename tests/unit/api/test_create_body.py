@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from api import create, schemas
-from api.validation import Validator
+from api.http import schemas
+from api.http.validation import Validator
+from api.lookup import create
 from objects import errors
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from api.doorbell import QUEUED_RINGS_LIMIT, Doorbell
+from api.lookup.doorbell import QUEUED_RINGS_LIMIT, Doorbell
 from objects.context import RequestContext
 
 CONTEXT = RequestContext(request_id="req-1")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import falcon
 import pytest
 
-from api import not_served
-from api.not_served import COLLECTIONS, ROUTES, SERVER_ACTIONS
+from api.http import not_served
+from api.http.not_served import COLLECTIONS, ROUTES, SERVER_ACTIONS
 from objects import errors
 
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import falcon.testing
 import pytest
 
-from api.microversions import MAXIMUM, MINIMUM, Version
-from api.paging import Page, Position, next_link, page_of
-from api.query import server_query
+from api.http.microversions import MAXIMUM, MINIMUM, Version
+from api.http.paging import Page, Position, next_link, page_of
+from api.servers.query import server_query
 from db.api.listing import ServerQuery, Value
 from objects import errors
 from tests.support.callers import call

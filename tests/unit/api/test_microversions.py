@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api import schemas
-from api.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, text, within
+from api.http import schemas
+from api.http.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, text, within
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api import pace
-from api.pace import RequestRateLimit, TooFast
+from api.http import rate_limit
+from api.http.rate_limit import RequestRateLimit, TooFast
 from service.periodic import wait_until
 
 
@@ -43,8 +43,8 @@ def test_no_rate_is_no_limit() -> None:
 def test_buckets_are_bounded() -> None:
     """The oldest one goes."""
     bucket = RequestRateLimit(rate=0.001, burst=1)
-    for number in range(pace.TRACKED_PROJECTS_LIMIT + 1):
+    for number in range(rate_limit.TRACKED_PROJECTS_LIMIT + 1):
         bucket.take(f"p{number}")
     bucket.take("p0")
     with pytest.raises(TooFast):
-        bucket.take(f"p{pace.TRACKED_PROJECTS_LIMIT}")
+        bucket.take(f"p{rate_limit.TRACKED_PROJECTS_LIMIT}")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api import policies
-from api.policy import PolicyRules
+from api.http import policies
+from api.http.policy import PolicyRules
 from objects import errors
 from service.periodic import wait_until
 from tests.support.callers import caller

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from api import public_keys
+from api.lookup import public_keys
 from objects import errors
 from objects.keypair import KeyType
 from tests.support import keys

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from api import schemas
-from api.microversions import Version
-from api.validation import VersionedValidator
+from api.http import schemas
+from api.http.microversions import Version
+from api.http.validation import VersionedValidator
 from objects import errors
 
 LOCK = VersionedValidator([(since, schemas.action("lock", value)) for since, value in schemas.LOCK])

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api import server_view
-from api.call import Call
-from api.microversions import MINIMUM
+from api.http.call import Call
+from api.http.microversions import MINIMUM
+from api.lookup import server_view
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.spec import Image, RequestSpec, ServerProperties

@@ -1,0 +1,157 @@
+"""``GET /superconductor/status``: an overview of the deployment for administrators. Our own extension of the Compute API."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import falcon
+
+from api.http import health
+from api.http.health import CellAnswer, Reached
+from api.http.versions import answer
+from api.lookup.hosts import CellView, HostWatch
+from api.opts import ApiSettings
+from cells.cell import Cell
+from cells.registry import CellRegistry
+from db import dead_letters, processes
+from db.api import incarnation, mappings, metering, thaw
+from db.api.incarnation import Incarnation
+from db.api.mappings import Queue, StateCount
+from db.audit import servers as audit_servers
+from db.sql import clock
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
+from objects.cell import CELL0_UUID
+from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
+from objects.utc import utc
+from objects.waiting import WaitingCount
+from service import metrics
+
+
+class ApiLevelCounts(NamedTuple):
+    """The contents of the API_BINARY database; ``now`` is its clock."""
+
+    counts: list[StateCount]
+    queue: Queue
+    processes: list[Process]
+    cursors: dict[str, int]
+    now: float
+    dead_letters: dict[str, int]
+    incarnation: Incarnation | None
+    operations: list[WaitingCount]
+    frozen: tuple[int, str]
+
+
+class Status:
+    """Counts come from the API_BINARY database. Cells are asked only for data that they alone have, each within its time-out."""
+
+    def __init__(self, settings: ApiSettings, database: ApiDatabase, registry: CellRegistry, watch: HostWatch) -> None:
+        self._settings = settings
+        self._database = database
+        self._registry = registry
+        self._watch = watch
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        level = self._database.read(_level)
+        servers: defaultdict[str | None, dict[str, int]] = defaultdict(dict)
+        for count in level.counts:
+            servers[count.cell_uuid][count.state] = count.count
+        known = self._registry.cells()
+        healths = health.of_cells(known, level.cursors, self._settings.cell_timeout)
+        views = {view.cell_uuid: view for view in self._watch.views()}
+        cells = [
+            self._cell(cell, views.get(cell.uuid), healths[cell.uuid])
+            | {"servers": servers[cell.uuid], "silent_since": cell.silent_since}
+            for cell in known
+        ]
+        broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
+        document = {
+            "processes": self._tally(level.processes, (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY)),
+            "cells": cells,
+            "broken_cells": broken,
+            "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
+            "hosts_elsewhere": self._astray({cell.uuid: cell.name for cell in known}),
+            "buried": servers[CELL0_UUID],
+            "dead_letters": level.dead_letters,
+            "leasing": _leasing(level.incarnation),
+            "frozen_operations": {"count": level.frozen[0], "reason": level.frozen[1]},
+            "operations": {
+                each.name: {"count": each.count, "oldest_seconds": round(max(0.0, level.now - each.oldest), 3)}
+                for each in level.operations
+            },
+            "shelved": servers[None].pop("shelved", 0),
+            "process": {"id": f"{socket.gethostname()}:{os.getpid()}", "counters": metrics.overview()},
+            "queue": {
+                "depth": level.queue.depth,
+                "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),
+                "servers": servers[None],
+            },
+        }
+        answer(resp, {"status": document})
+
+    def _cell(self, cell: Cell, view: CellView | None, state: CellAnswer) -> dict[str, Any]:
+        entry = {
+            "uuid": cell.uuid,
+            "name": cell.name,
+            "state": str(cell.mapping.state),
+            "view": "not asked yet" if view is None else view.silent or "answers",
+            "database": _reached(state.database),
+            "bus": _reached(state.bus),
+            "unmapped_hosts": 0 if view is None else sum(self._registry.home_of(host) is None for host in view.agents),
+            "hosts": {} if view is None else self._watch.tally(view),
+            "shared_user_hosts": 0 if view is None else sum(agent.service.is_shared for agent in view.agents.values()),
+            "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
+        }
+        if state.report is None:
+            return entry | {"processes": None, "feed": None, "dead_letters": None, "waiting_sizes": None}
+        lag = state.report.lag
+        feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
+        conductors = self._tally(state.report.conductors, (CONDUCTOR_BINARY,))
+        letters, waiting = state.report.dead_letters, state.report.waiting_sizes
+        return entry | {"processes": conductors, "feed": feed, "dead_letters": letters, "waiting_sizes": waiting}
+
+    def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
+        tally = {binary: {"up": 0, "down": 0} for binary in binaries}
+        for process in found:
+            up = process.age <= self._settings.service_down_time
+            tally.setdefault(process.binary, {"up": 0, "down": 0})["up" if up else "down"] += 1
+        return tally
+
+    def _twins(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        twins = self._watch.in_two_cells().items()
+        return [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins]
+
+    def _astray(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """Hosts whose only agents report in another cell than they are mapped to."""
+        found = self._watch.elsewhere().items()
+        return [{"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in found]
+
+
+def _level(tx: ApiTransaction) -> ApiLevelCounts:
+    known = processes.list_all(tx, "api")
+    counted, letters = mappings.counts(tx), dead_letters.counts(tx, "api")
+    return ApiLevelCounts(
+        counts=counted,
+        queue=mappings.queue(tx),
+        processes=known,
+        cursors=audit_servers.cursors(tx),
+        now=clock.read(tx),
+        dead_letters=letters,
+        incarnation=incarnation.read(tx),
+        operations=metering.open_operations(tx),
+        frozen=thaw.count(tx),
+    )
+
+
+def _leasing(found: Incarnation | None) -> dict[str, Any]:
+    """Whether requests may be leased, and if not, why. None: no super conductor has run yet."""
+    return {"allowed": found is None or not found.comparing, "reason": found.reason if found is not None else ""}
+
+
+def _reached(reached: Reached) -> dict[str, Any]:
+    since = None if reached.since is None else utc(reached.since).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"reachable": reached.reason is None, "since": since, "reason": reached.reason}

@@ -1,0 +1,156 @@
+"""Decide with oslo.policy whether a caller may do something. An operator's file overrides the defaults without a restart."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+from oslo_config import cfg
+from oslo_policy import policy
+from oslo_policy._checks import BaseCheck, FalseCheck  # no public name for what a rule is parsed to
+from oslo_policy._parser import parse_rule  # Rules.load logs what it cannot read and goes on with a rule that refuses all
+
+from api.http.policies import list_rules
+from objects import errors
+from objects.base import Object
+
+LOG = logging.getLogger(__name__)
+
+DECISION_CACHE_SIZE = 4096
+"""Decisions that are cached: they depend on the rules and the caller only, unless a rule asks another service."""
+
+FILE_CHECK_INTERVAL_S = 1.0
+"""Seconds between two checks whether the files have changed."""
+
+
+class Caller(Object, frozen=True, kw_only=True):
+    """The caller as the rules see it. ``roles`` are in lower case."""
+
+    project_id: str
+    user_id: str
+    roles: frozenset[str]
+
+
+class PolicyRules:
+    """The rules in force. Thread-safe."""
+
+    def __init__(self, files: tuple[str, ...] = ()) -> None:
+        """``files`` are read in order, later ones override earlier ones; a missing file counts as empty. Raises Misconfigured."""
+        self._files = tuple(Path(file) for file in files)
+        self._looking = threading.Lock()
+        self._seen = self._stamps()
+        self._judge = _judge(_read(self._files))
+        self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
+
+    def allows(self, rule: str, caller: Caller, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Whether ``rule`` allows ``caller`` to act on something of this project and user; default: the caller's."""
+        self._look()
+        project = caller.project_id if project_id is None else project_id
+        return self._judge(rule, caller, project, caller.user_id if user_id is None else user_id)
+
+    def rights(self, caller: Caller) -> Rights:
+        return Rights(self, caller)
+
+    def _look(self) -> None:
+        """Reload changed files. If they are invalid, the previous rules stay in force."""
+        if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
+            if (stamps := self._stamps()) == self._seen:
+                return
+            self._seen = stamps
+            self._judge = _judge(_read(self._files))
+            LOG.info("reloaded the changed policy files")
+        except errors.Misconfigured as error:
+            LOG.error("%s; the previous rules stay in force", error)
+        finally:
+            self._looking.release()
+
+    def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_stamp(file) for file in self._files)
+
+
+class Rights:
+    """The rights of one caller during one request: each rule is evaluated once."""
+
+    def __init__(self, policy: PolicyRules, caller: Caller) -> None:
+        self._policy = policy
+        self._caller = caller
+        self._answers: dict[tuple[str, str | None, str | None], bool] = {}
+
+    def has(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Like ``PolicyRules.allows``, cached."""
+        question = (rule, project_id, user_id)
+        known = self._answers.get(question)
+        if known is None:
+            known = self._answers[question] = self._policy.allows(rule, self._caller, project_id, user_id)
+        return known
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _read(files: tuple[Path, ...]) -> dict[str, str]:
+    """The rules in the files. Raises Misconfigured."""
+    rules: dict[str, str] = {}
+    for file in files:
+        try:
+            found = yaml.safe_load(file.read_text())
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise errors.Misconfigured(f"Policy file {file}: {' '.join(str(error).split())}") from error
+        if not isinstance(found or {}, dict):
+            raise errors.Misconfigured(f"Policy file {file}: is not a mapping of rules to checks")
+        for name, text in (found or {}).items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise errors.Misconfigured(f"Policy file {file}: {name}: a rule must be a string")
+            rules[name] = text
+    return rules
+
+
+def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str, str], bool]:
+    """A function that decides by the defaults overridden with ``given``. Raises Misconfigured."""
+    enforcer = _enforcer(given)
+
+    def judge(rule: str, caller: Caller, project_id: str, user_id: str) -> bool:
+        target = {"project_id": project_id, "user_id": user_id}
+        credentials = {"project_id": caller.project_id, "user_id": caller.user_id, "roles": caller.roles}
+        return bool(enforcer.enforce(rule, target, credentials))
+
+    asks_others = any("http:" in text or "https:" in text for text in given.values())
+    return judge if asks_others else lru_cache(DECISION_CACHE_SIZE)(judge)
+
+
+def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
+    """An enforcer with the defaults overridden by ``given``. Raises Misconfigured for invalid or unused unknown rules."""
+    checks: dict[str, BaseCheck] = {default.name: default.check for default in list_rules()}
+    known = list(checks)
+    for name, text in given.items():
+        checks[name] = check = parse_rule(text)
+        if isinstance(check, FalseCheck) and text.strip() != "!":
+            raise errors.Misconfigured(f"Policy: {name}: {text!r} is not a valid check")
+    enforcer = policy.Enforcer(cfg.ConfigOpts(), rules=policy.Rules(checks), use_conf=False)
+    try:
+        enforcer.check_rules(raise_on_violation=True)
+    except policy.InvalidDefinitionError as error:
+        raise errors.Misconfigured(f"Policy: {error}") from error
+    used = " ".join(given.values())
+    for name in given.keys() - set(known):
+        if f"rule:{name}" not in used:  # no other rule refers to it
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise errors.Misconfigured(f"Policy: {name}: unknown rule{hint}")
+    return enforcer

@@ -1,0 +1,60 @@
+"""``/servers/{id}/os-security-groups``, and the actions that add a security group to a server and remove one."""
+
+from __future__ import annotations
+
+import falcon
+
+from api.http import call as calls
+from api.http import policies, schemas
+from api.http.call import Call
+from api.http.versions import answer
+from api.lookup import security_groups
+from api.lookup.server_lookup import Finder
+from api.servers.actions import ServerAction
+from objects import errors
+from objects.instance import Server
+
+
+class ServerSecurityGroups:
+    """The groups of a server. They belong to its interfaces, so a server without interfaces has none.
+
+    The list has those that could be removed, so it is empty: Ansible asks to remove each of them that its playbook does not name.
+    """
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
+        answer(resp, {"security_groups": []})
+
+    def actions(self) -> tuple[ServerAction, ...]:
+        return (
+            ServerAction(name="addSecurityGroup", rule=policies.SECURITY_GROUP_ADD, versions=schemas.SECURITY_GROUP, run=self._add),
+            ServerAction(
+                name="removeSecurityGroup",
+                rule=policies.SECURITY_GROUP_REMOVE,
+                versions=schemas.SECURITY_GROUP,
+                run=self._remove,
+            ),
+        )
+
+    def _add(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        self._having(call, server_id, value["name"])
+        resp.status = 202
+
+    def _remove(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        server = self._having(call, server_id, value["name"])
+        raise errors.Conflict(
+            f"Security group {security_groups.DEFAULT} cannot be removed from server {server.uuid}: nothing here filters traffic, "
+            "so everything that the group allows would stay allowed."
+        )
+
+    def _having(self, call: Call, server_id: str, name: str) -> Server:
+        """The server, which has the group of this name or ID. Raises errors.NotFound."""
+        server = self._finder.server(server_id, call)
+        if not security_groups.names(server.project_id, name):
+            raise errors.NotFound(f"Security group {name[:80]} not found.")
+        if not self._finder.ports(server):
+            raise errors.NotFound(f"Server {server.uuid} has no network interface that could have a security group.")
+        return server

@@ -1,0 +1,91 @@
+"""User data and admin passwords: accept, generate, seal, and return them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import string
+from typing import Any
+
+import msgspec
+
+from api.http import schemas
+from api.lookup import create
+from api.lookup.create import ServerBody
+from api.opts import ApiSettings
+from objects import errors
+from objects.spec import BootSecrets
+from service.vault import API, OPTION, Vault
+
+LOG = logging.getLogger(__name__)
+
+PASSWORD_LENGTH = 16
+"""Characters of a generated password: about 92 bits."""
+
+_ALPHABETS = tuple(
+    "".join(c for c in group if c not in "0O1lI") for group in (string.digits, string.ascii_lowercase, string.ascii_uppercase)
+)
+
+
+class BootSecretsPolicy:
+    """Secrets are never stored in plain text. Without a master key no password is generated, and requests with secrets are
+    refused.
+    """
+
+    def __init__(self, settings: ApiSettings, vault: Vault) -> None:
+        self._settings = settings
+        self._vault = vault
+
+    def given(self, server: ServerBody) -> BootSecrets:
+        """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
+        errors.Invalid if secrets are given and there is no master key.
+        """
+        return self._completed(create.secrets(server), "server", told=not schemas.BOOLEANS[server.return_reservation_id])
+
+    def given_again(self, value: dict[str, Any]) -> BootSecrets:
+        """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
+        return self._completed(create.secrets_of_rebuild(value), "rebuild")
+
+    def password(self, given: str | None, of: str, *, made: bool) -> BootSecrets:
+        """The password of an action. ``made``: one is generated if none is given, under the same conditions as at boot."""
+        return self._completed(BootSecrets(admin_pass=given), of, told=made)
+
+    def _completed(self, asked: BootSecrets, of: str, *, told: bool = True) -> BootSecrets:
+        """``of``: what of the body has them. ``told``: the answer can return a password."""
+        if not self._vault.sealing:
+            if asked:
+                field = "user_data" if asked.user_data is not None else "personality" if asked.files else "adminPass"
+                raise errors.Invalid(
+                    f"{of}.{field}: is refused, because this service could only store it unencrypted: "
+                    f"its operator has to configure {OPTION}"
+                )
+            return asked
+        if asked.admin_pass is None and told and self._settings.enable_instance_password:
+            return msgspec.structs.replace(asked, admin_pass=new_password())
+        return asked
+
+    def seal(self, batch_id: str, given: BootSecrets) -> str | None:
+        """The sealed secrets for the API database; None if there are none. ``batch_id``: or the UUID of an operation."""
+        return self._vault.seal(API, batch_id, given) if given else None
+
+    def answered(self, given: BootSecrets) -> str | None:
+        """The password to return in the answer, if any."""
+        return given.admin_pass if self._settings.enable_instance_password else None
+
+    def repeated_password(self, batch_id: str, sealed: str | None) -> str | None:
+        """The password to return for a request that was accepted before, if it is still stored."""
+        if sealed is None or not self._settings.enable_instance_password:
+            return None
+        try:
+            return self._vault.open(batch_id, sealed).admin_pass
+        except errors.Misconfigured as error:  # its servers are accepted without the password
+            LOG.error("the answer to a repeated request lacks its password: %s", error)
+            return None
+
+
+def new_password() -> str:
+    """A random password with a digit, a lower-case and a capital letter, and without characters that look alike."""
+    chosen = [secrets.choice(alphabet) for alphabet in _ALPHABETS]
+    chosen += [secrets.choice("".join(_ALPHABETS)) for _ in range(PASSWORD_LENGTH - len(chosen))]
+    secrets.SystemRandom().shuffle(chosen)
+    return "".join(chosen)

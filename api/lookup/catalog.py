@@ -1,0 +1,126 @@
+"""Flavors, zones, server groups and networks that a request may name, cached until their epochs change.
+
+Every answer is as new as the request, ``Call.since``. A boot looks only if the transaction that accepts it finds newer epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from api.http import policies
+from api.http.call import Call
+from db.api import aggregates, flavors, networks, server_groups
+from db.api.cache import EpochCache, EpochReader
+from db.api.epochs import Epoch
+from db.sql.connection import ApiTransaction
+from objects.base import Object
+from objects.flavor import Flavor
+from objects.group import ServerGroup
+from objects.network import Network
+
+
+class Offer(Object, frozen=True, kw_only=True):
+    """Flavors by ID, sorted by size, and by name; and the names of the zones and racks of aggregates.
+
+    ``access``: by ID of a flavor, the projects that may use it although it is not public.
+    """
+
+    flavors: dict[str, Flavor]
+    flavors_by_name: dict[str, Flavor]
+    access: dict[str, frozenset[str]]
+    zones: frozenset[str]
+    racks: frozenset[str]
+
+
+class Catalog:
+    """Answers from the cache, with one statement for each request."""
+
+    def __init__(self, reader: EpochReader) -> None:
+        self._reader = reader
+        self._offer = EpochCache(reader, (Epoch.FLAVORS, Epoch.AGGREGATES), _load_offer)
+        self._groups = EpochCache(reader, (Epoch.GROUPS,), _load_groups)
+        self._networks = EpochCache(reader, (Epoch.NETWORKS,), _load_networks)
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """Of what is cached: what the catalog answers later is as new as these, or newer."""
+        return {**self._offer.epochs, **self._groups.epochs, **self._networks.epochs}
+
+    def epochs_in_force(self, call: Call) -> Mapping[str, int]:
+        """All epochs, as of the request. Raises DatabaseUnavailable."""
+        return self._reader.read(call.since)[0]
+
+    def flavors(self, call: Call, public: bool | None) -> list[Flavor]:
+        """The flavors that the caller may see. ``public``: the public ones and those that the caller's project was
+        given access to; False: those that are not public; None: all.
+        """
+        offer = self._offer.refresh(call.since)
+        found = [flavor for flavor in offer.flavors.values() if _visible(flavor, offer, call)]
+        if public:
+            return [flavor for flavor in found if flavor.is_public or _was_given(flavor, offer, call)]
+        return [flavor for flavor in found if public is None or not flavor.is_public]
+
+    def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
+        """By ID, else by name, because people use flavor names."""
+        offer = self._offer.refresh(call.since)
+        found = _find_flavor(offer, flavor_id)
+        return found if found is not None and _visible(found, offer, call) else None
+
+    def has_zone(self, name: str, call: Call) -> bool:
+        return name in self._offer.refresh(call.since).zones
+
+    def has_rack(self, name: str, call: Call) -> bool:
+        return name in self._offer.refresh(call.since).racks
+
+    def group(self, reference: str, call: Call) -> ServerGroup | None:
+        """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
+        return _find_group(self._groups.refresh(call.since), reference, call)
+
+    def networks(self, call: Call, project_id: str | None = None) -> dict[str, Network]:
+        """The networks that the project may use, by uuid. ``project_id`` None: the caller's."""
+        project_id = call.context.project_id if project_id is None else project_id
+        return {uuid: network for uuid, network in self._networks.refresh(call.since).items() if network.serves(project_id)}
+
+    def network(self, uuid: str, call: Call) -> Network | None:
+        """This network, whoever may use it."""
+        return self._networks.refresh(call.since).get(uuid)
+
+
+def _load_offer(tx: ApiTransaction) -> Offer:
+    every: Sequence[Flavor] = flavors.list_all(tx)
+    ordered = sorted(every, key=lambda f: (f.memory_mb, f.vcpus, f.flavor_id))
+    known = aggregates.list_all(tx)
+    return Offer(
+        flavors={f.flavor_id: f for f in ordered},
+        flavors_by_name={f.name: f for f in ordered},
+        access=flavors.projects_of_all(tx),
+        zones=frozenset(each.availability_zone for each in known if each.availability_zone),
+        racks=frozenset(each.rack for each in known if each.rack is not None),
+    )
+
+
+def _load_groups(tx: ApiTransaction) -> dict[str, ServerGroup]:
+    return {group.uuid: group for group in server_groups.list_all(tx)}
+
+
+def _load_networks(tx: ApiTransaction) -> dict[str, Network]:
+    return {network.uuid: network for network in networks.list_all(tx)}
+
+
+def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
+    return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
+
+
+def _visible(flavor: Flavor, offer: Offer, call: Call) -> bool:
+    return flavor.is_public or call.may(policies.PRIVATE_FLAVORS) or _was_given(flavor, offer, call)
+
+
+def _was_given(flavor: Flavor, offer: Offer, call: Call) -> bool:
+    return call.context.project_id in offer.access.get(flavor.flavor_id, frozenset())
+
+
+def _find_group(groups: Mapping[str, ServerGroup], reference: str, call: Call) -> ServerGroup | None:
+    group = groups.get(reference)
+    if group is None or (group.project_id != call.context.project_id and not call.context.is_admin):
+        return None
+    return group

@@ -1,0 +1,81 @@
+"""``/limits``: the quotas of the caller's project, in another format."""
+
+from __future__ import annotations
+
+import falcon
+import msgspec
+
+from api.http import call as calls
+from api.http import policies
+from api.http.call import Call
+from api.http.microversions import Since
+from api.http.query_parameters import refuse_unknown_names
+from api.http.versions import answer
+from api.lookup.quota_limits import LimitsInForce, of_servers
+from db.api import quotas
+from db.sql.engine import ApiDatabase
+from objects import errors
+from objects.ids import checked_identifier
+from objects.quota import UNLIMITED
+
+_NAMES = {
+    "maxServerMeta": "metadata_items",
+    "maxTotalKeypairs": "key_pairs",
+    "maxServerGroups": "server_groups",
+    "maxServerGroupMembers": "server_group_members",
+    "maxTotalInstances": "instances",
+    "maxTotalCores": "cores",
+    "maxTotalRAMSize": "ram",
+}
+"""Quotas by the names of their limits; those of further names exist in older versions only."""
+_INJECTED = {"maxPersonality": "injected_files", "maxPersonalitySize": "injected_file_content_bytes"}
+_NETWORK = {
+    "maxSecurityGroupRules": "security_group_rules",
+    "maxSecurityGroups": "security_groups",
+    "maxTotalFloatingIps": "floating_ips",
+}
+_NETWORK_USES = ("totalFloatingIpsUsed", "totalSecurityGroupsUsed")
+
+
+class ProjectLimits:
+    """Limits of the caller's project. An administrator may name another project in ``tenant_id``."""
+
+    def __init__(self, database: ApiDatabase, limits: LimitsInForce) -> None:
+        self._database = database
+        self._limits = limits
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        project_id = _project(req, call)
+        quota, groups = self._database.read(quotas.usage, project_id)
+        limits = self._limits.of(project_id, call)
+        limits |= msgspec.structs.asdict(quota.own.over(of_servers(limits)))
+        absolute = {
+            "totalInstancesUsed": quota.used.instances,
+            "totalCoresUsed": quota.used.cores,
+            "totalRAMUsed": quota.used.ram,
+            "totalServerGroupsUsed": groups,
+        }
+        absolute |= {name: limits[quota_name] for name, quota_name in _names(call).items()}
+        if not call.has(Since.NETWORK_LIMITS_GONE):
+            absolute |= dict.fromkeys(_NETWORK_USES, 0)
+        if not call.has(Since.IMAGE_LIMITS_GONE):
+            absolute["maxImageMeta"] = UNLIMITED
+        answer(resp, {"limits": {"rate": [], "absolute": absolute}})
+
+
+def _names(call: Call) -> dict[str, str]:
+    network = {} if call.has(Since.NETWORK_LIMITS_GONE) else _NETWORK
+    injected = {} if call.has(Since.INJECTED_FILES_GONE) else _INJECTED
+    return _NAMES | network | injected
+
+
+def _project(req: falcon.Request, call: Call) -> str:
+    refuse_unknown_names(req, call, ("tenant_id",))
+    named = req.get_param("tenant_id")
+    if named is None or named == call.context.project_id:
+        return call.context.project_id
+    project = checked_identifier("tenant_id", named)
+    if not call.may(policies.OTHER_LIMITS, project):
+        raise errors.Forbidden("tenant_id: policy does not let you see the limits of another project")
+    return project

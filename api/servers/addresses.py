@@ -1,0 +1,30 @@
+"""``/servers/{id}/ips``: the addresses of a server."""
+
+from __future__ import annotations
+
+import falcon
+
+from api.http import call as calls
+from api.http.versions import answer
+from api.lookup import ports
+from api.lookup.server_lookup import Finder
+from objects import errors
+
+
+class ServerAddresses:
+    """By network, or with the suffix ``one`` those of one network, which is named as in the list."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        answer(resp, {"addresses": self._addresses(req, server_id)})
+
+    def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, network: str) -> None:
+        found = self._addresses(req, server_id)
+        if network not in found:
+            raise errors.NotFound(f"Network not found: server {server_id} has no address in {network[:80]!r}.")
+        answer(resp, {network: found[network]})
+
+    def _addresses(self, req: falcon.Request, server_id: str) -> ports.Document:
+        return ports.brief(self._finder.ports(self._finder.server(server_id, calls.of(req))))

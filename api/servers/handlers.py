@@ -1,0 +1,271 @@
+"""``/servers``: boot, list, show, change, delete."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import falcon
+import msgspec
+from msgspec import UNSET
+
+from api.http import call as calls
+from api.http import policies, schemas
+from api.http.call import Call
+from api.http.idempotency import ClientKey, client_key
+from api.http.microversions import Since, Version
+from api.http.paging import Position, next_link, page_of
+from api.http.rate_limit import RequestRateLimit
+from api.http.validation import VersionedValidator, canonical_ipv6, read_body, validated_by
+from api.http.versions import answer
+from api.lookup import create, server_view
+from api.lookup.create import CreateBody
+from api.lookup.doorbell import Doorbell
+from api.lookup.hosts import HostWatch
+from api.lookup.server_lookup import Finder
+from api.lookup.silence import Silences, Silent
+from api.opts import ApiSettings
+from api.servers.accept import AcceptedBatch, Acceptor
+from api.servers.edits import ServerEdits
+from api.servers.operate import Operations
+from api.servers.query import server_query
+from db.api import addresses, listing, mappings, operations
+from db.api.edits import Edit
+from db.api.listing import ServerQuery
+from db.sql.connection import ApiTransaction
+from db.sql.engine import ApiDatabase
+from objects import errors
+from objects.base import Object
+from objects.instance import Server
+from objects.port import Port
+from objects.spec import RequestSpec, ServerProperties
+from objects.text import hostname_of
+from service.steps import step
+from service.vault import Vault
+
+LOG = logging.getLogger(__name__)
+
+
+class BootServers:
+    """``POST /servers``: 202 is safe once the batch is stored; the doorbell only saves waiting for the conductor's next sweep."""
+
+    def __init__(self, settings: ApiSettings, pace: RequestRateLimit, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
+        self._settings = settings
+        self._pace = pace
+        self._acceptor = acceptor
+        self._vault = vault
+        self._doorbell = doorbell
+        self._validator = VersionedValidator((since, schemas.create(since)) for since in schemas.CREATE_CHANGES)
+
+    def schema(self, version: Version) -> schemas.Schema:
+        """The schema of the body in this version."""
+        return self._validator.schema(version)
+
+    def read(self, req: falcon.Request, call: Call) -> tuple[dict[str, Any], CreateBody]:
+        """The body as it came and as a record. Raises TooFast, errors.Invalid and what ``read_body`` does."""
+        self._pace.take(call.context.project_id)
+        document = read_body(req, self._settings.max_body_size)
+        self._validator.check(call.version, document)
+        return document, create.parse(document)
+
+    def key_of(self, req: falcon.Request, call: Call, document: dict[str, Any]) -> ClientKey | None:
+        """The client's key for this body; None if it gave none. Raises errors.Invalid."""
+        return client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        document, body = self.read(req, call)
+        key = self.key_of(req, call, document)
+        taken = self._acceptor.accept(call, body, key)
+        accepted = taken.accepted
+        for uuid in accepted.uuids:
+            step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
+        self._doorbell.accepted(call.context, accepted.batch_id)
+        self._answer(call, resp, body.server, taken)
+
+    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: AcceptedBatch) -> None:
+        if schemas.BOOLEANS[asked.return_reservation_id]:
+            answer(resp, {"reservation_id": server_view.reservation_id(taken.accepted.batch_id)}, 202)
+            return
+        first = taken.accepted.uuids[0]
+        links = call.link("servers", first)
+        resp.location = links[0]["href"]
+        server: dict[str, Any] = {
+            "id": first,
+            "links": links,
+            "OS-DCF:diskConfig": asked.disk_config,
+            "security_groups": [{"name": group.name} for group in asked.security_groups],
+        }
+        if taken.admin_pass is not None:
+            server["adminPass"] = taken.admin_pass
+        answer(resp, {"server": server}, 202)
+
+
+class Servers:
+    """The collection: boot, and the short and detailed lists, which use summaries in the API database and ask no cell."""
+
+    def __init__(
+        self, settings: ApiSettings, database: ApiDatabase, boot: BootServers, watch: HostWatch, silences: Silences
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._boot = boot
+        self._watch = watch
+        self._silences = silences
+        self._pace = RequestRateLimit(settings.list_rate, settings.list_burst)
+
+    @validated_by("_boot")
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        self._boot.on_post(req, resp)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        page = self._page(req, resp, call, "servers")
+        shown = [server_view.summary(server, call, unknown=page.is_unknown(server, call)) for server in page.servers]
+        answer(resp, {"servers": shown} | page.links)
+
+    def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
+        call = calls.of(req)
+        page = self._page(req, resp, call, "servers/detail")
+        specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
+        opened = self._database.read_briefly(operations.open_for, {server.uuid for server in page.servers})
+        listed = [msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers]
+        ports = self._ports(listed, specs)
+        shown = [
+            server_view.down(server, call)
+            if page.is_unknown(server, call)
+            else server_view.detail(
+                server, specs.get(server.batch_id), call, host_status(self._watch, server, call), ports.get(server.uuid, ())
+            )
+            for server in listed
+        ]
+        answer(resp, {"servers": shown} | page.links)
+
+    def _ports(self, servers: Sequence[Server], specs: Mapping[str, RequestSpec]) -> dict[str, tuple[Port, ...]]:
+        """The network interfaces of these servers, in one statement; none is needed if no server may have any."""
+        networked = [server.uuid for server in servers if _may_have_ports(server, specs.get(server.batch_id))]
+        return self._database.read_briefly(addresses.ports_of, networked) if networked else {}
+
+    def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
+        self._pace.take(call.context.project_id)
+        page = page_of(req, self._settings.max_limit)
+        query = server_query(req, call, page)
+        if query is None:
+            return _ServerPage()
+        try:
+            listed, silent = self._database.read_briefly(self._read, query, self._silences.met())
+        except errors.NotFound as error:
+            raise errors.Invalid(str(error)) from error
+        if not self._settings.list_records_by_skipping_down_cells:
+            self._silences.refuse(call, silent)
+        self._silences.tell(resp, call, silent)
+        shown = tuple(_settled(server) for server in listed.servers[: page.limit])
+        if len(listed.servers) <= page.limit:
+            return _ServerPage(servers=shown, silent=silent)
+        position = Position(keys=tuple(key for key, _ in query.sort), values=listed.positions[page.limit - 1])
+        links = {"servers_links": [next_link(req, path, shown[-1].uuid, position)]}
+        return _ServerPage(servers=shown, links=links, silent=silent)
+
+    def _read(self, tx: ApiTransaction, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
+        """Read both in one transaction: the servers, and which cells were silent at that time."""
+        return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
+
+
+def _may_have_ports(server: Server, spec: RequestSpec | None) -> bool:
+    """Whether it was booted with interfaces, or may have got some by an operation since."""
+    was_operated = bool(server.turn or server.task_number or server.operation is not None)
+    return was_operated or spec is None or addresses.has_ports(spec.properties.networks)
+
+
+class _ServerPage(Object, frozen=True, kw_only=True):
+    """The listed servers, the link to the next page, and the cells that do not answer."""
+
+    servers: tuple[Server, ...] = ()
+    links: dict[str, Any] = {}  # noqa: RUF012 - copied by msgspec
+    silent: dict[str, float] = {}  # noqa: RUF012 - the same
+
+    def is_unknown(self, server: Server, call: Call) -> bool:
+        """Whether it is shown as UNKNOWN. A server deleted at the API level is known to be deleted."""
+        return call.has(Since.DOWN_CELLS) and server.cell_uuid in self.silent and not server.deleted
+
+
+class OneServer:
+    """Show, change and delete one server."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        finder: Finder,
+        watch: HostWatch,
+        silences: Silences,
+        edits: ServerEdits,
+        operations: Operations,
+    ) -> None:
+        self._settings = settings
+        self._finder = finder
+        self._edits = edits
+        self._validator = VersionedValidator((since, schemas.update(since)) for since in schemas.UPDATE_CHANGES)
+        self._watch = watch
+        self._silences = silences
+        self._operations = operations
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        call = calls.of(req)
+        found = self._finder.find(server_id, call)
+        self._silences.tell(resp, call, found.silent)
+        if found.silent and call.has(Since.DOWN_CELLS):
+            answer(resp, {"server": server_view.down(found.server, call, found.spec, found.groups)})
+            return
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.alone(found.server, found.spec, call, status, found.ports, found.groups)})
+
+    @validated_by("_validator")
+    def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        """Change the name and the description, also of a locked server, and answer with the server."""
+        call = calls.of(req)
+        document = read_body(req, self._settings.max_body_size)
+        self._validator.check(call.version, document)
+        edit = edit_of(document["server"])
+        self._edits.change(call, server_id, partial(keeping_hostname, edit))
+        found = self._finder.find(server_id, call)
+        self._silences.tell(resp, call, found.silent)
+        status = host_status(self._watch, found.server, call)
+        answer(resp, {"server": server_view.changed(found.server, found.spec, call, status, found.ports, found.groups)})
+
+    def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
+        self._operations.delete(calls.of(req), server_id)
+        resp.status = 204
+
+
+def edit_of(given: dict[str, Any]) -> Edit:
+    """The change of a server in a body, but for its metadata."""
+    description = (given["description"] or "") if "description" in given else UNSET
+    return Edit(
+        name=given.get("name", UNSET),
+        description=description,
+        hostname=given.get("hostname", UNSET),
+        access_ip_v4=given.get("accessIPv4", UNSET),
+        access_ip_v6=canonical_ipv6(given["accessIPv6"]) if "accessIPv6" in given else UNSET,
+        auto_disk_config=given[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in given else UNSET,
+    )
+
+
+def keeping_hostname(edit: Edit, server: Server, current: ServerProperties) -> Edit:
+    """The edit, with the hostname that the guest was told: a hostname made of the name does not follow a change of the name."""
+    if edit.name is UNSET or edit.hostname is not UNSET or current.hostname is not None:
+        return edit
+    return msgspec.structs.replace(edit, hostname=hostname_of(server.name, server.uuid))
+
+
+def host_status(watch: HostWatch, server: Server, call: Call) -> str:
+    """The host status, read only if it is shown."""
+    if not call.may(policies.HOST_STATUS) or not call.has(Since.HOST_STATUS):
+        return ""
+    return watch.status_of(server.host)
+
+
+def _settled(server: Server) -> Server:
+    """Show a deleted server as deleted, even if its cell has not finished the delete."""
+    return msgspec.structs.replace(server, state="deleted") if server.deleted else server
