@@ -21,7 +21,7 @@ from api.lookup.scheduler_queries import SchedulerAsker
 from api.opts import ApiSettings
 from api.routes import Routes
 from cells.registry import CellRegistry
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from db.sql.engine import ApiDatabase
 from objects import errors
 from rpc.scheduler import SchedulerClient

@@ -79,8 +79,8 @@ from api.servers.server_groups import ServerGroups
 from api.servers.tags import Tags
 from api.servers.topology import ServerTopology
 from cells.registry import CellRegistry
-from db.api.cache import EpochReader
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.rows.cache import EpochReader
 from db.sql.engine import ApiDatabase
 from images.store import open_store
 from service.vault import Vault

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api.inventories import UsageChange, add_usage
-from db.api.ledger import Stamp
-from db.api.tables import allocations, build_requests, inventories
+from db.api.claims.inventories import UsageChange, add_usage
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import allocations, build_requests, inventories
 from db.sql.connection import ApiTransaction
 from db.sql.engine import Database
 from db.sql.sync import Kind

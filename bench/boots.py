@@ -33,7 +33,7 @@ from api.opts import ApiSettings
 from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.bootstrap import Commands, bootstrap
 from cli.discovering import discover_until
-from db.api import mappings
+from db.api.servers import mappings
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from rpc.counting import MessageCounter, MessageKind

@@ -22,8 +22,8 @@ sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is inst
 
 from bench._fleet import FLAVORS, Fleet
 from bench.decisions import CONTEXT, FILTERS, spec_of
-from db.api.displaced import ClaimedBody, DisplacedServers
-from db.api.movable import MovableServers
+from db.api.claims.displaced import ClaimedBody, DisplacedServers
+from db.api.operations.movable import MovableServers
 from objects.capacity import FlavorRoom, Loss, LossKind, LossOutcome
 from scheduler.drivers.base import SchedulerDriver
 from scheduler.plan import capacity, losses, rebalance

@@ -33,7 +33,8 @@ from cells.administration import CellChange, NewCell, change_cell, create_cell
 from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from db.api import cell_mappings, claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import cell_mappings, host_mappings
 from db.cell import compute_nodes, services
 from db.sql.engine import ApiDatabase, Database
 from objects import errors

@@ -34,7 +34,7 @@ import msgspec
 import sqlalchemy as sa
 
 from bench import _ledger
-from db.api import claims
+from db.api.claims import claims
 from db.sql.counting import StatementCounter
 from objects import errors
 from objects.spec import RequestSpec

@@ -30,7 +30,7 @@ import msgspec
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import ZONES, Fleet
-from db.api import decisions
+from db.api.claims import decisions
 from objects import stored
 from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup

@@ -29,8 +29,9 @@ from cells.administration import NewCell, create_cell
 from cells.discovery import discover
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
-from db.api import epochs, host_mappings, tables
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment import host_mappings
+from db.api.rows import epochs, tables
 from db.cell import compute_nodes, services
 from db.cell.services import Beat
 from db.sql.connection import ApiTransaction

@@ -29,9 +29,9 @@ import sqlalchemy as sa
 
 from bench import _ledger
 from cells.administration import NewCell, create_cell
-from db.api import claims
-from db.api.epochs import Epoch, bump
-from db.api.tables import host_mappings
+from db.api.claims import claims
+from db.api.rows.epochs import Epoch, bump
+from db.api.rows.tables import host_mappings
 from db.cell.tables import compute_nodes, services
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase, Database

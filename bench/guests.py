@@ -44,7 +44,7 @@ from compute.libvirt import binding, qemu_img
 from compute.libvirt.driver import LibvirtDriver
 from compute.libvirt.opts import LibvirtSettings
 from compute.libvirt.private_daemon import PrivateDaemon
-from db.api import mappings
+from db.api.servers import mappings
 from db.sql.engine import Database
 from deploy.local.options import LIBVIRT, set_options, use_libvirt
 from deploy.local.region import Region

@@ -39,8 +39,9 @@ from bench import _ledger
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.silence import SilenceWatch
-from db.api import cell_mappings, spec_fields
-from db.api.tables import instance_mappings, request_specs
+from db.api.deployment import cell_mappings
+from db.api.rows import spec_fields
+from db.api.rows.tables import instance_mappings, request_specs
 from db.cell import feed
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

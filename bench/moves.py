@@ -28,8 +28,9 @@ from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from cli.all_in_one import DeploymentTimes
-from db.api import mappings, operations
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.operations import operations
+from db.api.servers import mappings
 from db.cell import services
 from db.sql.engine import ApiDatabase
 from objects.instance import Server

@@ -28,8 +28,8 @@ import sqlalchemy as sa
 
 from bench._place import Client, place, serve
 from ci.stages import ACCEPT
-from db.api import mappings
-from db.api.tables import build_requests
+from db.api.rows.tables import build_requests
+from db.api.servers import mappings
 from db.sql.engine import Database
 from deploy.local.processes import environment, leads
 from deploy.local.region import Region

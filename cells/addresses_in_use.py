@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cells.cell import Cell
-from db.api import addresses, mappings
-from db.api.addresses import Contested
-from db.api.mappings import ServerQuery
+from db.api.servers import addresses, mappings
+from db.api.servers.addresses import Contested
+from db.api.servers.mappings import ServerQuery
 from db.audit import cell_rows
 from db.sql.engine import ApiDatabase
 from objects.port import Port

@@ -11,9 +11,12 @@ import msgspec
 from cells import template
 from cells.template import NOTHING, Local
 from cells.urls import NO_TRANSPORT, database_place, transport_place
-from db.api import cell_mappings, cell_removal, epochs, host_mappings, mappings
-from db.api.cell_mappings import HasHosts
-from db.api.epochs import Epoch
+from db.api.deployment import cell_mappings, host_mappings
+from db.api.deployment.cell_mappings import HasHosts
+from db.api.reconcile import cell_removal
+from db.api.rows import epochs
+from db.api.rows.epochs import Epoch
+from db.api.servers import mappings
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cells.cell import Cell
-from db.api import events
-from db.api.claims import Ledger
-from db.api.events import FeedPosition
+from db.api.claims.claims import Ledger
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
 from objects import errors
 from objects.feed import FeedEvent
 

@@ -18,9 +18,9 @@ from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt, map_instances
 from cells.registry import CellRegistry
 from cells.thaw import Thaw
-from db.api import incarnation
-from db.api.claims import Ledger
-from db.api.incarnation import Incarnation, Known
+from db.api.claims.claims import Ledger
+from db.api.rows import incarnation
+from db.api.rows.incarnation import Incarnation, Known
 from db.audit import cell_rows, queue, servers
 from db.cell import incarnation_mark, row_repair, staging, strays
 from db.cell.incarnation_mark import KnownMark

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from cells.fan_out import Answered, Unanswered, fan_out
 from cells.registry import CellRegistry
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import services
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase

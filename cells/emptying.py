@@ -18,10 +18,10 @@ import msgspec
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import operation_accept, operation_steps, operations, shelving
-from db.api.claims import Ledger
-from db.api.operation_accept import NewOperation
-from db.api.operations import Body
+from db.api.claims.claims import Ledger
+from db.api.operations import accepting, operations, shelving, steps
+from db.api.operations.accepting import NewOperation
+from db.api.operations.operations import Body
 from db.cell import instances, services
 from db.cell.instances import DueRow
 from db.cell.services import SeenService
@@ -165,7 +165,7 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
         return Need.WAIT, f"it is in state {server.state if server.state != 'active' else row.state}"
     if body.hidden or server.host != row.host:  # what its cell did has not been read yet
         return Need.WAIT, "its server is elsewhere: see 'superconductor verify' if it stays"
-    if not allows(kind, operation_accept.wanted_power(body, operation), failed=server.task_state is TaskState.FAILED):
+    if not allows(kind, accepting.wanted_power(body, operation), failed=server.task_state is TaskState.FAILED):
         state = vm_state_of(server)
         is_paused = server.power is Power.PAUSED and not order.live
         also = ", and with --live while it is paused" if is_paused and kind is OperationKind.MIGRATE else ""
@@ -264,7 +264,7 @@ class Emptier:
 
     def _accept(self, some: Sequence[Occupant]) -> list[Operation]:
         now = self.database.now()
-        return self.database.write(operation_accept.accept_all, [self._new_operation(each, now) for each in some], now)
+        return self.database.write(accepting.accept_all, [self._new_operation(each, now) for each in some], now)
 
     def _new_operation(self, each: Occupant, now: float) -> NewOperation:
         if each.kind is None:
@@ -289,8 +289,8 @@ class Emptier:
     def give_up(self, operation: Operation) -> None:
         """Give up a move that waits for a dead host; nothing if it does not any more. The server can be evacuated afterwards."""
         fault = {operation.uuid: "The server's host was called dead."}
-        self._ledger.write(operation_steps.give_up, fault, self.database.now())
-        self.database.write(operation_steps.recall, list(fault), self.database.now())
+        self._ledger.write(steps.give_up, fault, self.database.now())
+        self.database.write(steps.recall, list(fault), self.database.now())
 
     def offload(self, operation: Operation) -> None:
         """Let a shelved server leave its host; nothing if it does not wait for that any more."""
@@ -298,7 +298,7 @@ class Emptier:
 
     def confirm(self, operation: Operation) -> None:
         """Confirm an operation that waits for its user; nothing if it does not any more."""
-        self._ledger.write(operation_steps.confirm, [operation.uuid], self.database.now())
+        self._ledger.write(steps.confirm, [operation.uuid], self.database.now())
 
 
 def _known(tx: ApiTransaction, uuids: Sequence[str]) -> tuple[dict[str, Body], dict[str, Operation]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cells.cell import Cell
-from db.api import claims
-from db.api.claims import Ledger
+from db.api.claims import claims
+from db.api.claims.claims import Ledger
 from db.cell import compute_nodes, feed, services
 from db.cell.services import SeenService
 from db.sql import clock

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import adoption
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.reconcile import adoption
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from db.cell import row_repair, strays
@@ -37,8 +37,8 @@ class Mapped(Object, frozen=True, kw_only=True):
 def adopt(ledger: Ledger, cell: Cell, uuids: Iterable[str]) -> list[str]:
     """Give the API level everything it has lost of these rows of a cell: mapping, request spec, quota and claim; returns the uuids.
 
-    A row that was never handed over is left alone, and so is one whose server is decided elsewhere (``db/api/adoption.py``). The
-    feed tells of the adopted rows again. Raises CellUnavailable.
+    A row that was never handed over is left alone, and so is one whose server is decided elsewhere
+    (``db/api/reconcile/adoption.py``). The feed tells of the adopted rows again. Raises CellUnavailable.
     """
     adopted: list[str] = []
     wanted = sorted(set(uuids))

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from cells.registry import CellRegistry
-from db.api import operations, thaw
-from db.api.operations import Body, OpenOperation
+from db.api.operations import operations, thaw
+from db.api.operations.operations import Body, OpenOperation
 from db.audit import cell_rows
 from db.sql.engine import ApiDatabase
 from objects import errors

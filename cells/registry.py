@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from cells import template
 from cells.cell import Cell
 from cells.opts import RegistrySettings as RegistrySettings  # offered from here too: it is what a registry is made with
-from db.api import cell_mappings, host_mappings
-from db.api.cache import EpochCache, EpochReader
+from db.api.deployment import cell_mappings, host_mappings
+from db.api.rows.cache import EpochCache, EpochReader
 from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from db import processes
-from db.api import finalized
+from db.api.rows import finalized
 from db.cell import services
 from db.processes import Level
 from db.sql.connection import CellTransaction, Connection

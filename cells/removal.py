@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from cells.administration import CellChange, change_cell
 from cells.cell import Cell
-from db.api import cell_removal, thaw
-from db.api.cell_mappings import HasServers
-from db.api.cell_removal import CellClaim, CellContents, Resident
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment.cell_mappings import HasServers
+from db.api.operations import thaw
+from db.api.reconcile import cell_removal
+from db.api.reconcile.cell_removal import CellClaim, CellContents, Resident
 from db.sql import ready
 from objects import errors
 from objects.base import Object

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from cells.addresses_in_use import settle_contested
 from cells.cell import Cell
 from cells.instance_mapping import adopt
-from db.api import addresses, claim_repair, mappings, operation_repair
-from db.api.claims import Ledger
+from db.api.claims import claim_repair
+from db.api.claims.claims import Ledger
+from db.api.reconcile import operation_repair
+from db.api.servers import addresses, mappings
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from images.store import FolderStore

@@ -1,6 +1,7 @@
 """Compare the frozen operations of a restored API database with the cells, and let them go on or end.
 
-``cells/verdict.py`` decides about each, and ``db/api/thaw.py`` writes that. All may be repeated, by several processes at once.
+``cells/verdict.py`` decides about each, and ``db/api/operations/thaw.py`` writes that. All may be repeated, by several processes at
+once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from cells.verdict import Seen, judge
-from db.api import operation_steps, operations, thaw
-from db.api.claims import Ledger
-from db.api.operations import OpenOperation
+from db.api.claims.claims import Ledger
+from db.api.operations import operations, steps, thaw
+from db.api.operations.operations import OpenOperation
 from db.audit import cell_rows
 from db.cell import rebuild
 from images.store import FolderStore
@@ -95,7 +96,7 @@ class Thaw:
             if operation.kind is OperationKind.SHELVE:
                 return self._images.exists(operation.uuid)
             if operation.kind is OperationKind.UNSHELVE and each.source is not None:
-                snapshot = self._database.read(operation_steps.snapshots_of, [each.source]).get(each.source.uuid)
+                snapshot = self._database.read(steps.snapshots_of, [each.source]).get(each.source.uuid)
                 return None if snapshot is None else self._images.exists(snapshot)
             if operation.kind.makes_image:
                 self._images.about(operation.uuid)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from db.api.operation_accept import NUMBERS, turn_of
-from db.api.operations import OpenOperation
+from db.api.operations.accepting import NUMBERS, turn_of
+from db.api.operations.operations import OpenOperation
 from objects.base import Object
 from objects.instance import State
 from objects.instance_row import InstanceRow

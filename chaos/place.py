@@ -17,7 +17,7 @@ from chaos.plan import Boot
 from chaos.proxy import Proxies
 from chaos.real_hosts import RealHosts
 from cli.demo.hosts import HostFindings, SimulatedFindings
-from db.api import server_groups
+from db.api.claims import server_groups
 from db.sql.engine import Database
 from deploy import ports
 from deploy.local.backing import Backing

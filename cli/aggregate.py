@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, name, shown
-from db.api import aggregates, host_mappings
+from db.api.deployment import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
 from objects.aggregate import ZONE, Aggregate
 

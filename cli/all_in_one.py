@@ -30,7 +30,7 @@ from conductor.image_rows import complete_rows, missing_images
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.notify import of_api_level, of_cell
 from conductor.opts import ConductorSettings
-from db.api import images
+from db.api.servers import images
 from db.sql import ready
 from db.sql.engine import ApiDatabase, CellDatabase
 from images.store import FolderStore

@@ -12,7 +12,9 @@ import msgspec
 
 from cli.all_in_one import StateFolder
 from cli.starter import FLAVORS, NETWORK, SUBNET
-from db.api import cell_mappings, flavors, host_mappings, networks
+from db.api.deployment import cell_mappings, host_mappings
+from db.api.projects import flavors
+from db.api.servers import networks
 from db.sql.engine import ApiDatabase
 from images import spark
 from objects import errors

@@ -13,7 +13,7 @@ from cells.emptying import HostCondition, MoveOrder
 from cli.base import ActionShow, Admin, Row, Table, secret_text
 from cli.empty import COLUMNS, EmptyingCommand
 from cli.move import user_name
-from db.api.cell_mappings import HasHosts, HasServers, UnfinishedWork
+from db.api.deployment.cell_mappings import HasHosts, HasServers, UnfinishedWork
 from db.cell import services
 from objects import errors
 from objects.cell import CellMapping, CellState

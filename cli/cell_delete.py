@@ -66,7 +66,7 @@ class CellDelete(ActionLister):
 
     def _remove(self, name: str, endpoint: str, *, dry_run: bool) -> Iterator[Row]:
         from cells import removal, template
-        from db.api.claims import Ledger
+        from db.api.claims.claims import Ledger
 
         database = self.deployment.api_database
         mapping = administration.deletable(database, name)

@@ -13,7 +13,7 @@ from cells import administration
 from cli.base import AdminLister, AdminShow, Row, Table, at_least
 from cli.cell import STATUSES, shown
 from cli.deployment import Deployment
-from db.api import host_mappings, silences
+from db.api.deployment import host_mappings, silences
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import CellMapping

@@ -72,7 +72,9 @@ class CompletionNames(HttpCommand):
 
     def _stored(self, kind: str) -> Iterable[str]:
         """Of what the API does not list."""
-        from db.api import aggregates, networks, server_groups
+        from db.api.claims import server_groups
+        from db.api.deployment import aggregates
+        from db.api.servers import networks
 
         lists: dict[str, Callable[..., Iterable[object]]] = {
             "aggregate": aggregates.list_all,

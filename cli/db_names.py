@@ -6,7 +6,7 @@ import argparse
 
 from api import opts
 from cli.base import AdminLister, Row, Table
-from db.api import server_names
+from db.api.servers import names
 
 
 class DbRecordNames(AdminLister):
@@ -26,9 +26,9 @@ class DbRecordNames(AdminLister):
         scope = opts.unique_names(self.deployment.conf)
         database = self.deployment.api_database
         rows: list[Row] = []
-        page = database.write(server_names.record, scope, "")
+        page = database.write(names.record, scope, "")
         while page.last is not None:
             rows += [(each.uuid, each.project_id, each.name, each.holder) for each in page.shared]
-            page = database.write(server_names.record, scope, page.last)
+            page = database.write(names.record, scope, page.last)
         self.status = int(bool(rows))
         return ("ID", "Project", "Name", "Recorded For"), rows

@@ -13,7 +13,7 @@ from pathlib import Path
 from cli.archive_file import ArchiveFile
 from cli.base import ActionLister, Table, at_least
 from cli.databases import OnDatabases, Result, Target
-from db.api import purge as api_purge
+from db.api.reconcile import purge as api_purge
 from db.cell import purge as cell_purge
 from db.sql.engine import Database
 from objects import errors

@@ -6,8 +6,9 @@ import argparse
 
 from cells import administration, comparison
 from cli.base import ActionLister, Table
-from db.api import events, incarnation
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.reconcile import events
+from db.api.rows import incarnation
 from objects import errors
 
 EXIT_INCOMPLETE = 3

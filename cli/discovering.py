@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cells import template
 from cells.template import Local
-from db.api import cell_mappings, host_mappings
+from db.api.deployment import cell_mappings, host_mappings
 from db.cell import services
 from db.sql.engine import ApiDatabase, CellDatabase
 from objects import errors

@@ -16,7 +16,7 @@ from cells.emptying import Emptier, Emptying, MoveOrder, Occupant
 from cli import liveness
 from cli.base import AdminLister, Row, at_least
 from cli.console import console_on
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 
 JOBS = 10
 """Servers moved at a time, unless told otherwise."""

@@ -6,7 +6,7 @@ from cells.fan_out import Unanswered, fan_out
 from cli.deployment import Deployment
 from cli.upgrade_checks import ReportedProcesses, named, report, spans
 from db import processes
-from db.api import finalized
+from db.api.rows import finalized
 from db.sql import ready
 from objects import errors
 from objects.messages_version import SPAN, MessagesVersion

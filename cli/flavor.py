@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown, words
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects import flavor as records

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
-from db.api import server_groups
+from db.api.claims import server_groups
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup

@@ -25,7 +25,7 @@ class _OfGuests(Admin):
     def places(self) -> Places:
         """Where guests are looked for. A cell that does not answer is told of, and the exit status is 1."""
         from conductor.audit.places import Places
-        from db.api.claims import Ledger
+        from db.api.claims.claims import Ledger
 
         database = self.deployment.api_database
         places = Places(database, Ledger(database, "guest"), self.deployment.registry, overdue=OVERDUE_S)

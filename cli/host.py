@@ -18,9 +18,9 @@ from cells.host_service import HostChange
 from cli import liveness
 from cli.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
 from cli.move import user_name
-from db.api import host_mappings
-from db.api import host_removal as api_host_removal
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment import host_mappings
+from db.api.deployment import host_removal as api_host_removal
 from db.cell import compute_nodes, host_terms, services
 from db.cell import host_removal as cell_host_removal
 from db.cell.host_terms import WaitingSize

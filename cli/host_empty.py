@@ -11,7 +11,7 @@ from cells.host_service import HostChange
 from cli.base import Table
 from cli.empty import COLUMNS, EmptyingCommand
 from cli.move import user_name
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from db.cell import services
 from objects import errors
 from objects.operation import OperationKind

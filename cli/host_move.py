@@ -8,7 +8,7 @@ from functools import partial
 from cells import administration
 from cli import liveness
 from cli.base import Admin, at_least
-from db.api.host_removal import to_cell
+from db.api.deployment.host_removal import to_cell
 from db.cell import host_removal
 from objects import errors
 from objects.process import AGENT_BINARY

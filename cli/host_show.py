@@ -13,8 +13,9 @@ from cells.cell import Cell
 from cells.fan_out import Answered, Unanswered, fan_out
 from cli import liveness
 from cli.base import TWIN, AdminShow, at_least
-from db.api import aggregates, mappings
-from db.api.mappings import ServerQuery
+from db.api.deployment import aggregates
+from db.api.servers import mappings
+from db.api.servers.mappings import ServerQuery
 from db.audit import cell_rows, hosts
 from db.cell import host_terms, services
 from db.cell.host_terms import WaitingSize

@@ -101,7 +101,7 @@ class ImageDelete(Admin):
             image_id = _find(store, reference).id
             store.delete(image_id)
         if _has_database(self.deployment):
-            from db.api import server_images
+            from db.api.servers import server_images
 
             self.deployment.api_database.write(server_images.forget, [image_id])
 
@@ -172,7 +172,7 @@ def _has_database(deployment: Deployment) -> bool:
 
 
 def _record(deployment: Deployment, image: ImageRecord, project_id: str = "") -> None:
-    from db.api import images
+    from db.api.servers import images
 
     deployment.api_database.write(images.record_hash, image.stored(project_id))
 

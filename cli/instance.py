@@ -11,8 +11,8 @@ from cells import administration
 from cells.cell import Cell
 from cells.instance_mapping import map_instances
 from cli.base import ActionShow, at_least
-from db.api import mappings
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.servers import mappings
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from objects import errors

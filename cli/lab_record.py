@@ -12,7 +12,7 @@ from cli.db_purge import date_of
 from objects import errors
 
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
-    from db.api.history import PastBody
+    from db.api.reconcile.history import PastBody
     from lab.fleet import FleetHost
     from lab.record import HistoryRecord, Names, Recorder
     from objects.spec import RequestSpec
@@ -113,7 +113,7 @@ class LabRecord(ActionShow):
 
     def _check_cells(self, without: frozenset[str]) -> None:
         """Raise CellUnavailable, with its name, for a cell that does not answer: its servers may have ended since."""
-        from db.api import events
+        from db.api.reconcile import events
         from db.cell import feed
 
         registry, database = self.deployment.registry, self.deployment.api_database
@@ -133,7 +133,7 @@ class LabRecord(ActionShow):
 
     def _names(self, as_they_are: bool) -> Names:
         """Raises Conflict for a deployment without the row that pseudonyms are made with."""
-        from db.api import incarnation
+        from db.api.rows import incarnation
         from lab.record import Names
 
         if as_they_are:
@@ -145,7 +145,8 @@ class LabRecord(ActionShow):
 
     def _hosts(self, without: frozenset[str]) -> list[FleetHost]:
         """The hosts that are mapped, with the capacity that claims go by."""
-        from db.api import aggregates, cell_mappings, host_mappings, inventories
+        from db.api.claims import inventories
+        from db.api.deployment import aggregates, cell_mappings, host_mappings
         from lab.record import fleet_of
 
         database = self.deployment.api_database

@@ -13,10 +13,10 @@ from cells import administration, last_body
 from cells.last_body import Ending
 from cli import liveness
 from cli.base import Admin, AdminLister, AdminShow, Table, at_least
-from db.api import operation_steps, operations
-from db.api.claims import Ledger
-from db.api.operation_steps import Stepped
-from db.api.operations import OperationQuery
+from db.api.claims.claims import Ledger
+from db.api.operations import operations, steps
+from db.api.operations.operations import OperationQuery
+from db.api.operations.steps import Stepped
 from objects import errors
 from objects.operation import Operation, OperationState
 
@@ -143,7 +143,7 @@ class MoveAbort(_DecideMoves):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         ledger, why = self.ledger, f"Given up by the operator {user_name()}."
-        self.decide(parsed_args.operations, lambda uuid: operation_steps.abort(ledger, uuid, why), _not_abortable)
+        self.decide(parsed_args.operations, lambda uuid: steps.abort(ledger, uuid, why), _not_abortable)
 
 
 class MoveConfirm(_DecideMoves):
@@ -156,9 +156,7 @@ class MoveConfirm(_DecideMoves):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database, ledger = self.deployment.api_database, self.ledger
-        self.decide(
-            parsed_args.operations, lambda uuid: ledger.write(operation_steps.confirm, [uuid], database.now()), _not_waiting
-        )
+        self.decide(parsed_args.operations, lambda uuid: ledger.write(steps.confirm, [uuid], database.now()), _not_waiting)
 
 
 class MoveRevert(_DecideMoves):
@@ -171,9 +169,7 @@ class MoveRevert(_DecideMoves):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.decide(
-            parsed_args.operations, lambda uuid: database.write(operation_steps.revert, [uuid], database.now()), _not_waiting
-        )
+        self.decide(parsed_args.operations, lambda uuid: database.write(steps.revert, [uuid], database.now()), _not_waiting)
 
 
 def _found(command: Admin, uuid: str) -> Operation:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cli.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
-from db.api import networks
+from db.api.servers import networks
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.network import Network, Subnet

@@ -12,7 +12,7 @@ from api import opts
 from api.lookup.quota_limits import configured as configured_limits
 from cli.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
 from cli.deployment import Deployment
-from db.api import quota_limits, quotas, user_quotas
+from db.api.projects import quota_limits, quotas, user_quotas
 from db.audit import quotas as quota_audit
 from db.sql.connection import ApiTransaction
 from objects import errors

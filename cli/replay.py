@@ -63,7 +63,8 @@ class ReplayDecision(AdminShow):
 
     def _stored(self, decision_id: str) -> tuple[Decision, Any]:
         """The decision, and the request that it was about."""
-        from db.api import decisions, mappings
+        from db.api.claims import decisions
+        from db.api.servers import mappings
 
         try:
             key = str(UUID(decision_id))
@@ -96,13 +97,13 @@ class ReplayDecision(AdminShow):
 
 
 def _cells(tx: Any) -> list[Any]:
-    from db.api import cell_mappings
+    from db.api.deployment import cell_mappings
 
     return cell_mappings.list_all(tx)
 
 
 def _aggregates(tx: Any) -> list[Any]:
-    from db.api import aggregates
+    from db.api.deployment import aggregates
 
     return aggregates.list_all(tx)
 

@@ -33,7 +33,7 @@ from cli.libvirt_hosts import DRIVER, LibvirtHosts
 from cli.starter import FLAVORS
 from compute import drivers
 from compute.libvirt import binding
-from db.api import cell_mappings
+from db.api.deployment import cell_mappings
 from db.sql.engine import ApiDatabase
 from images import spark
 from objects import errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 from objects.flavor import Flavor
 

@@ -21,7 +21,9 @@ from cli.base import TWIN
 from cli.deployment import Deployment
 from compute.main import VERSION as AGENT_VERSION
 from db import online, processes
-from db.api import finalized, host_mappings, server_names
+from db.api.deployment import host_mappings
+from db.api.rows import finalized
+from db.api.servers import names as server_names
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql import galera, ready, sync

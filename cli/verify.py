@@ -63,7 +63,7 @@ class Verify(AdminLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from conductor.audit.audit import Audit
         from conductor.audit.places import Places
-        from db.api.claims import Ledger
+        from db.api.claims.claims import Ledger
 
         database = self.deployment.api_database
         places = Places(

@@ -6,7 +6,7 @@ from cells.instance_mapping import adopt as adopt_rows
 from conductor.audit import mend
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
-from db.api import addresses, mappings
+from db.api.servers import addresses, mappings
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from db.cell import guest_adoption, tasks, unknown_guests

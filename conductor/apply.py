@@ -8,9 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
 from conductor.set_aside import SetAside, reason_of
-from db.api import claims, events, mappings
-from db.api.claims import Ledger
-from db.api.events import Applied
+from db.api.claims import claims
+from db.api.claims.claims import Ledger
+from db.api.reconcile import events
+from db.api.reconcile.events import Applied
+from db.api.servers import mappings
 from db.cell import compute_nodes, feed, rebuild
 from db.sql.engine import ApiDatabase
 from objects import errors, feed_check, stored
@@ -55,7 +57,7 @@ class Applier:
 
         ``page``: number of events that are read and applied at once. ``operate``: called with servers of which an event tells what
         their operations may wait for. ``changed_services``: see ``FeedFollower``. ``other_cell_timeout``: see
-        ``db.api.events.apply``.
+        ``db.api.reconcile.events.apply``.
         """
         self._operate = operate
         self._changed_services = changed_services

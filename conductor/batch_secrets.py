@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.api import leases
+from db.api.queue import leases
 from objects import errors
 from objects.spec import BootSecrets
 from service.vault import OPTION, Vault

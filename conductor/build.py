@@ -26,8 +26,8 @@ from conductor.stage import Stager
 from conductor.unbuilt import STEP, Unbuilt
 from conductor.whereabouts import CellLookup
 from db import dead_letters
-from db.api import holds, leases
-from db.api.incarnation import Known
+from db.api.queue import holds, leases
+from db.api.rows.incarnation import Known
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.spec import BootSecrets

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
 from conductor.set_aside import reason_of
-from db.api import builds, leases
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.queue import builds, leases
 from db.cell import instances, staging
 from objects import errors, lifecycle
 from objects.instance import Instance, State

@@ -11,7 +11,7 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
 from conductor.set_aside import SetAside
-from db.api import mappings
+from db.api.servers import mappings
 from db.cell import instances
 from db.sql.engine import ApiDatabase
 from objects import errors

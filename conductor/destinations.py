@@ -11,7 +11,8 @@ import msgspec
 from cells.registry import CellRegistry
 from conductor.placed import Placed, asked, context_of
 from conductor.unbuilt import Unbuilt
-from db.api import leases, operations
+from db.api.operations import operations
+from db.api.queue import leases
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.selection import Selection

@@ -9,8 +9,8 @@ from cells.cell import Cell
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
-from db.api import operations
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.operations import operations
 from db.cell import services
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY

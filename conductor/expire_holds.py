@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from conductor.set_aside import SetAside
-from db.api import holds
-from db.api.claims import Ledger
-from db.api.incarnation import Known
+from db.api.claims.claims import Ledger
+from db.api.queue import holds
+from db.api.rows.incarnation import Known
 
 LOG = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from conductor.apply import Applier
 from conductor.newcomers import HostMapper
 from conductor.set_aside import SetAside
 from conductor.settle import settle
-from db.api.claims import Ledger
-from db.api.epochs import Epoch
+from db.api.claims.claims import Ledger
+from db.api.rows.epochs import Epoch
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.cell import CELL0_UUID
@@ -59,8 +59,8 @@ class FeedFollower:
         ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
         follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
         ``changed_services``: called when operators have changed services, as when they call a host dead. ``other_cell_timeout``:
-        see ``db.api.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it. ``idle_epochs_age``: seconds for
-        which epochs count that were read for others, while the cell is idle.
+        see ``db.api.reconcile.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it. ``idle_epochs_age``:
+        seconds for which epochs count that were read for others, while the cell is idle.
         """
         self._pace = pace or Pace(0.0)
         self._idle_epochs_age = idle_epochs_age

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import mappings
+from db.api.servers import mappings
 from db.cell import instances, services
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction

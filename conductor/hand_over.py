@@ -9,7 +9,8 @@ from conductor.lease_renewer import LeaseRenewer
 from conductor.orders import send_orders
 from conductor.placed import Placed, by_batch, by_cell
 from conductor.unbuilt import Unbuilt
-from db.api import builds, operation_steps
+from db.api.operations import steps
+from db.api.queue import builds
 from db.sql.engine import ApiDatabase
 from service import metrics
 from service.isolate import isolate
@@ -66,7 +67,7 @@ class CellHandOver:
         until = {
             p.request.instance_uuid: self._unbuilt.end_of_wait(p.request, max(0.0, p.request.deadline - now), now) for p in staged
         }
-        held = self._database.write(operation_steps.hold, fences, until, now)
+        held = self._database.write(steps.hold, fences, until, now)
         ready = [p for p in staged if p.request.instance_uuid in held]
         decided = isolate(lambda some: self._database.write(builds.hand_over_twins, _hand_overs(some), self._database.now()), ready)
         self._unbuilt.set_aside({p.request: error for p, error in decided.failed})

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from db.api import images
+from db.api.servers import images
 from db.sql.engine import ApiDatabase
 from images.record import ImageRecord, seconds
 from images.store import FolderStore

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from db.api import leases
+from db.api.queue import leases
 from db.sql.engine import ApiDatabase
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from db.api import due
-from db.api.cache import EpochReader
-from db.api.due import SweepsDue
-from db.api.epochs import Epoch
+from db.api.queue import due
+from db.api.queue.due import SweepsDue
+from db.api.rows.cache import EpochReader
+from db.api.rows.epochs import Epoch
 from db.sql.engine import ApiDatabase
 from service.pace import Pace
 from service.periodic import Periodic

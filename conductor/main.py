@@ -38,9 +38,9 @@ from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import erase_decided, forget_deleted, reap, remove_images, tidy
 from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
-from db.api import incarnation
-from db.api.claims import Ledger
-from db.api.due import SweepsDue
+from db.api.claims.claims import Ledger
+from db.api.queue.due import SweepsDue
+from db.api.rows import incarnation
 from db.sql.engine import ApiDatabase, CellDatabase
 from images.drop import open_drop
 from images.store import open_store

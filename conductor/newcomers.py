@@ -1,8 +1,8 @@
 """Map hosts to the cell that they report in, when the API level first hears of them.
 
 An operator may delete a host between its report and its mapping. A delete removes the host from its cell first, and its mapping
-last (``db/api/host_removal.py``). So the cell is asked again after the host was mapped. If it still knows the host, a later delete
-finds the mapping; if not, the mapping is removed again.
+last (``db/api/deployment/host_removal.py``). So the cell is asked again after the host was mapped. If it still knows the host, a
+later delete finds the mapping; if not, the mapping is removed again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import cell_mappings, host_mappings
+from db.api.deployment import cell_mappings, host_mappings
 from db.cell import compute_nodes, services
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 
-from db.api.operation_steps import has_closed, has_received, has_started
-from db.api.operations import Body, OpenOperation
+from db.api.operations.operations import Body, OpenOperation
+from db.api.operations.steps import has_closed, has_received, has_started
 from objects.operation import Operation, OperationKind, OperationState
 
 
 class Next(enum.StrEnum):
-    """The steps of ``db/api/operation_steps.py``, and two that write nothing there."""
+    """The steps of ``db/api/operations/steps.py``, and two that write nothing there."""
 
     WAIT = "wait"
     ASK = "ask"  # a cell is to be told of a task

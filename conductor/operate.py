@@ -26,11 +26,13 @@ from conductor.operation_tasks import task_of
 from conductor.orders import send_tasks
 from conductor.restored import RestoreWatch
 from conductor.set_aside import SetAside
-from db.api import addresses, incarnation, operation_steps, operations, shelving, thaw
-from db.api.claims import Ledger, Stamp
-from db.api.incarnation import Known
-from db.api.operation_steps import Stepped, has_closed
-from db.api.operations import OpenOperation
+from db.api.claims.claims import Ledger, Stamp
+from db.api.operations import operations, shelving, steps, thaw
+from db.api.operations.operations import OpenOperation
+from db.api.operations.steps import Stepped, has_closed
+from db.api.rows import incarnation
+from db.api.rows.incarnation import Known
+from db.api.servers import addresses
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
 from db.sql.connection import ApiTransaction
@@ -204,28 +206,28 @@ class Operator:
         uuids = [each.operation.uuid for each in some]
         match wanted:
             case Next.DUE:
-                return self._step(operation_steps.due, uuids, now)
+                return self._step(steps.due, uuids, now)
             case Next.SEND:
-                return self._step(operation_steps.send, uuids, now)
+                return self._step(steps.send, uuids, now)
             case Next.SWITCH:
-                return self._charged(operation_steps.switch, uuids, now)
+                return self._charged(steps.switch, uuids, now)
             case Next.CONFIRM:
-                return self._charged(operation_steps.confirm, uuids, now)
+                return self._charged(steps.confirm, uuids, now)
             case Next.POINT_BACK:
-                return self._charged(operation_steps.point_back, uuids, self._on_dead_hosts(some), now)
+                return self._charged(steps.point_back, uuids, self._on_dead_hosts(some), now)
             case Next.GIVE_UP:
                 faults = {each.operation.uuid: _why(each, now) for each in some}
-                return self._charged(operation_steps.give_up, faults, now, dead=self._on_dead_hosts(some))
+                return self._charged(steps.give_up, faults, now, dead=self._on_dead_hosts(some))
             case Next.GIVEN_UP:
-                return self._step(operation_steps.given_up, uuids, now)
+                return self._step(steps.given_up, uuids, now)
             case Next.OFFLOAD:
                 return self._charged(shelving.offload, uuids, now)
             case Next.RECLAIM:
-                return self._charged(operation_steps.reclaim, uuids, now)
+                return self._charged(steps.reclaim, uuids, now)
             case Next.TIME_OUT:
-                return self._step(operation_steps.time_out, uuids, now)
+                return self._step(steps.time_out, uuids, now)
             case _:
-                return self._step(operation_steps.finish, uuids, now)
+                return self._step(steps.finish, uuids, now)
 
     def _step(self, fn: Callable[Concatenate[ApiTransaction, P], Stepped], *args: P.args, **kwargs: P.kwargs) -> Stepped:
         return self._database.write(incarnation.if_compared, self._known, fn, *args, **kwargs)

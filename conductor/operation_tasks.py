@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db.api import addresses, mappings, operations
-from db.api.operations import Body, OpenOperation
+from db.api.operations import operations
+from db.api.operations.operations import Body, OpenOperation
+from db.api.servers import addresses, mappings
 from db.sql.engine import ApiDatabase
 from objects.operation import WANTED, Operation, OperationKind, OperationState, task_kind
 from objects.port import Port

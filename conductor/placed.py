@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from cells.cell import Cell
-from db.api import leases
-from db.api.builds import HandOver
+from db.api.queue import leases
+from db.api.queue.builds import HandOver
 from db.cell import staging
 from db.cell.instances import Order
 from objects.context import RequestContext

@@ -11,9 +11,10 @@ from cells.comparison import Marks
 from cells.registry import CellRegistry
 from conductor import restored_cell
 from conductor.audit.places import Places
-from db.api import events, incarnation
-from db.api.claims import Ledger
-from db.api.incarnation import Incarnation, Known
+from db.api.claims.claims import Ledger
+from db.api.reconcile import events
+from db.api.rows import incarnation
+from db.api.rows.incarnation import Incarnation, Known
 from db.cell import incarnation_mark
 from db.cell.incarnation_mark import KnownMark
 from db.sql.engine import ApiDatabase

@@ -14,8 +14,8 @@ from cells.registry import CellRegistry
 from conductor.audit import permits
 from conductor.audit.places import Places
 from conductor.operation_tasks import interface_tasks, task_of
-from db.api import operations
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.operations import operations
 from db.audit import cell_rows, servers
 from db.audit.servers import Record
 from db.cell import instances, tasks

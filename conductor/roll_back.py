@@ -15,8 +15,8 @@ import msgspec
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
 from conductor.set_aside import SetAside
-from db.api import batches
-from db.api.batches import AllOrNothingBatch
+from db.api.queue import batches
+from db.api.queue.batches import AllOrNothingBatch
 from db.cell import instances
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase

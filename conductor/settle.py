@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from cells.cell import Cell
 from conductor.set_aside import SetAside
-from db.api import mappings
+from db.api.servers import mappings
 from db.cell import instances, staging
 from db.sql.engine import ApiDatabase
 from objects import lifecycle

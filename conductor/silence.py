@@ -7,8 +7,9 @@ import time
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import events, silences
-from db.api.silences import Silence
+from db.api.deployment import silences
+from db.api.deployment.silences import Silence
+from db.api.reconcile import events
 from db.cell import feed
 from db.sql.engine import ApiDatabase
 from objects import errors

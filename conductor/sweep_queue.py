@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conductor.build import Builder
-from db.api import leases
+from db.api.queue import leases
 from db.sql.engine import ApiDatabase
 from service.periodic import Every
 from service.worker_pool import WorkerPool

@@ -12,8 +12,10 @@ from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
 from conductor.set_aside import SetAside
 from db import processes, secrets
-from db.api import builds, claims, console_tokens, decisions, image_removals
-from db.api import purge as api_purge
+from db.api.claims import claims, decisions
+from db.api.queue import builds
+from db.api.reconcile import purge as api_purge
+from db.api.servers import console_tokens, image_removals
 from db.cell import purge as cell_purge
 from db.sql.engine import ApiDatabase, CellDatabase
 from images.drop import DropFolders

@@ -10,7 +10,8 @@ import msgspec
 from conductor.bury import Undertaker
 from conductor.lease_renewer import LeaseRenewer
 from conductor.set_aside import SetAside
-from db.api import batches, leases, operation_steps, operations
+from db.api.operations import operations, steps
+from db.api.queue import batches, leases
 from db.sql.engine import ApiDatabase
 from objects import errors
 from service.rate_limited_log import RateLimitedLog
@@ -143,7 +144,7 @@ class Unbuilt:
         if found:
             faults = {operation.uuid: reasons[twins[twin]] for twin, operation in found.items()}
             fences = {twin: twins[twin].fence for twin in found}
-            self._undertaker.ledger.write(operation_steps.give_up, faults, self._database.now(), fences)
+            self._undertaker.ledger.write(steps.give_up, faults, self._database.now(), fences)
             self._operate(sorted(faults))
         return {request: why for request, why in reasons.items() if request.instance_uuid not in found}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db.api import metering as api_metering
+from db.api.rows import metering as api_metering
 from db.cell import metering as cell_metering
 from db.sql.engine import ApiDatabase, CellDatabase
 from objects.operation import OperationState

@@ -9,8 +9,8 @@ from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
-from db.api import leases
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.queue import leases
 from db.cell import strays
 from objects import errors
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db.api import tables as api
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql import clock, dialect
 from db.sql.readable import readable

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from db.api import hostnames, spec_fields
+from db.api.rows import spec_fields
+from db.api.servers import hostnames
 from db.audit import quotas
 from db.sql.engine import Database
 from db.sql.sync import Kind

@@ -13,7 +13,7 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db.api import tables as api
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql import dialect
 from objects import stored

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from db.api.tables import build_requests, request_secrets, request_specs
+from db.api.rows.tables import build_requests, request_secrets, request_specs
 from db.cell.tables import build_secrets, instances
 from db.sql import dialect
 from db.sql.dialect import Upsert

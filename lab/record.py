@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from db import archive
-from db.api import history
-from db.api.history import PastBody
+from db.api.reconcile import history
+from db.api.reconcile.history import PastBody
 from db.sql.engine import ApiDatabase
 from lab.external_sort import sorted_rows
 from lab.fleet import FleetHost, text_of_nodes

@@ -104,7 +104,7 @@ class Admission(Object, frozen=True, kw_only=True):
 
     ``at_least`` None: all servers or none. ``group_members``: the most that the batch's server group may have, and
     ``user_group_members``: the most of the user's servers in it. ``unique_names``: where the names of the servers must be unique.
-    ``judged_by``: the sum of the epochs that the batch was judged by (``db/api/epochs.py``). None: they need no check.
+    ``judged_by``: the sum of the epochs that the batch was judged by (``db/api/rows/epochs.py``). None: they need no check.
     """
 
     limits: QuotaLimits = QuotaLimits()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
-from db.api.ledger import WRITERS_KEPT
+from db.api.rows.ledger import WRITERS_KEPT
 from objects.inventory import Inventory
 
 RECENT_WRITERS = 32

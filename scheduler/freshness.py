@@ -12,9 +12,12 @@ from functools import partial
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from db.api import aggregates, cell_mappings, claims, epochs, flavors, host_mappings
-from db.api.cache import EpochCache
-from db.api.epochs import Epoch
+from db.api.claims import claims
+from db.api.deployment import aggregates, cell_mappings, host_mappings
+from db.api.projects import flavors
+from db.api.rows import epochs
+from db.api.rows.cache import EpochCache
+from db.api.rows.epochs import Epoch
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs

@@ -7,7 +7,7 @@ import socket
 import uuid
 
 from cells.registry import CellRegistry
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from db.sql.engine import ApiDatabase
 from rpc import scheduler as seam
 from rpc.server import TopicServer

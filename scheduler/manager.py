@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from db.api import claims, epochs, group_slots, movable
-from db.api import displaced as displaced_servers
-from db.api.claiming import EVERYTHING, Ask, Claimed
-from db.api.ledger import Stamp
+from db.api.claims import claims, group_slots
+from db.api.claims import displaced as displaced_servers
+from db.api.claims.claiming import EVERYTHING, Ask, Claimed
+from db.api.operations import movable
+from db.api.rows import epochs
+from db.api.rows.ledger import Stamp
 from db.sql.connection import ApiTransaction
 from objects import errors, hints
 from objects.capacity import Capacity, Loss

@@ -27,7 +27,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from api.console_opts import ProxySettings
-from db.api import console_tokens
+from db.api.servers import console_tokens
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.console import ConsoleToken, access_path, digest_of

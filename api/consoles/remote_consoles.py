@@ -19,7 +19,7 @@ from api.http.versions import answer
 from api.lookup.guest_asker import GuestAsker
 from api.opts import ApiSettings
 from api.servers.actions import ServerAction
-from db.api import console_tokens
+from db.api.servers import console_tokens
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.base import Object

@@ -15,7 +15,7 @@ from api.http.validation import Validator, read_body, validated_by
 from api.http.versions import answer
 from api.lookup.server_view import micro
 from api.opts import ApiSettings
-from db.api import aggregates, host_mappings
+from db.api.deployment import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

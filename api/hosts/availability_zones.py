@@ -18,7 +18,7 @@ from api.opts import ApiSettings
 from cells.fan_out import Answered, fan_out_within
 from cells.registry import CellRegistry
 from db import processes
-from db.api import aggregates
+from db.api.deployment import aggregates
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.process import Process

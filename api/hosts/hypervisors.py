@@ -23,7 +23,8 @@ from api.lookup.silence import Silences
 from api.opts import ApiSettings
 from cells.fan_out import Answered, Unanswered, fan_out_within
 from cells.registry import CellRegistry
-from db.api import inventories, listing
+from db.api.claims import inventories
+from db.api.servers import listing
 from db.cell import compute_nodes, services
 from db.cell.services import SeenService
 from db.sql.connection import CellTransaction

@@ -31,9 +31,9 @@ from cells.fan_out import Answered, Unanswered, fan_out_within
 from cells.host_service import HostChange
 from cells.registry import CellRegistry
 from db import processes
-from db.api import aggregates
-from db.api import host_removal as api_host_removal
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment import aggregates
+from db.api.deployment import host_removal as api_host_removal
 from db.cell import host_removal, services
 from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction, CellTransaction

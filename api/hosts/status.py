@@ -18,9 +18,11 @@ from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from db import dead_letters, processes
-from db.api import incarnation, mappings, metering, thaw
-from db.api.incarnation import Incarnation
-from db.api.mappings import Queue, StateCount
+from db.api.operations import thaw
+from db.api.rows import incarnation, metering
+from db.api.rows.incarnation import Incarnation
+from db.api.servers import mappings
+from db.api.servers.mappings import Queue, StateCount
 from db.audit import servers as audit_servers
 from db.sql import clock
 from db.sql.connection import ApiTransaction

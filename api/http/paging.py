@@ -12,7 +12,7 @@ import msgspec
 
 from api.http import call as calls
 from api.http.query_parameters import whole_number
-from db.api.listing import Value
+from db.api.servers.listing import Value
 from objects import errors, text, typed
 from objects.base import INT32_MAX, Object
 from objects.stats import MAX_EXACT_FLOAT

@@ -16,7 +16,7 @@ from api.http.versions import answer
 from api.images.changes import ImageChanges
 from api.images.uploads import ImageUploads
 from api.lookup.project_images import OWNER, Document, ImageListing, ProjectImages
-from db.api.images import SORT_KEYS, SortKey
+from db.api.servers.images import SORT_KEYS, SortKey
 from objects import errors
 
 VERSION = "v2.9"

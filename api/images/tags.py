@@ -31,7 +31,7 @@ class ImageTags:
 
 
 def checked_tags(tags: Collection[str]) -> tuple[str, ...]:
-    """Each once, in order. Raises errors.Invalid, and errors.OverQuota for too many, as ``db.api.images.tag`` does."""
+    """Each once, in order. Raises errors.Invalid, and errors.OverQuota for too many, as ``db.api.servers.images.tag`` does."""
     for tag in tags:
         if not 0 < len(tag) <= IMAGE_TAG_LENGTH or not text.is_safe(tag):
             raise errors.Invalid(

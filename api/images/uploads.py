@@ -18,8 +18,8 @@ from api.http.versions import answer
 from api.images.tags import checked_tags
 from api.lookup.project_images import SHOWN, ProjectImages, document, missing
 from api.opts import ApiSettings
-from db.api import server_images
-from db.api.server_images import UPLOADED, ServerImage, UploadedImage
+from db.api.servers import server_images
+from db.api.servers.server_images import UPLOADED, ServerImage, UploadedImage
 from db.sql.engine import ApiDatabase
 from images.files import CHUNK_SIZE
 from images.record import ImageRecord

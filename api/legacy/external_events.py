@@ -11,8 +11,8 @@ from api.http import schemas
 from api.http.validation import VersionedValidator, read_body, validated_by
 from api.http.versions import answer
 from api.opts import ApiSettings
-from db.api import mappings
-from db.api.listing import ServerQuery
+from db.api.servers import mappings
+from db.api.servers.listing import ServerQuery
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.instance import Server

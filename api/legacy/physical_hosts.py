@@ -16,8 +16,8 @@ from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.host_service import HostChange
 from cells.registry import CellRegistry
-from db.api import mappings
-from db.api.listing import ServerQuery
+from db.api.servers import mappings
+from db.api.servers.listing import ServerQuery
 from db.cell import compute_nodes
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase

@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from api.http import policies
 from api.http.call import Call
-from db.api import aggregates, flavors, networks, server_groups
-from db.api.cache import EpochCache, EpochReader
-from db.api.epochs import Epoch
+from db.api.claims import server_groups
+from db.api.deployment import aggregates
+from db.api.projects import flavors
+from db.api.rows.cache import EpochCache, EpochReader
+from db.api.rows.epochs import Epoch
+from db.api.servers import networks
 from db.sql.connection import ApiTransaction
 from objects.base import Object
 from objects.flavor import Flavor

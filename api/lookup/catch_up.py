@@ -6,7 +6,7 @@ import logging
 
 from cells.catch_up import apply_rows
 from cells.registry import CellRegistry
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from db.cell import rebuild
 from objects import errors, feed_check
 from objects.cell import CELL0_UUID

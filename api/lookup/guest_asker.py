@@ -12,7 +12,7 @@ from api.http.validation import is_uuid
 from api.lookup.server_lookup import missing
 from api.opts import ApiSettings
 from cells.bulkhead import Bulkhead, BulkheadSettings
-from db.api import mappings
+from db.api.servers import mappings
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.console import ConsoleKind, ConsolePlace

@@ -9,7 +9,7 @@ import time
 
 from api.http import policies
 from api.http.call import Call
-from db.api import images, server_images
+from db.api.servers import images, server_images
 from db.sql.engine import ApiDatabase
 from images.record import ImageRecord
 from images.store import FolderStore

@@ -1,6 +1,6 @@
 """Decide which network interfaces the servers of a request get, before the request is accepted, and show those that they have.
 
-The accepting transaction then claims the addresses (``db/api/addresses.py``).
+The accepting transaction then claims the addresses (``db/api/servers/addresses.py``).
 """
 
 from __future__ import annotations

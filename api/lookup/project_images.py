@@ -16,10 +16,10 @@ import msgspec
 from api.http.call import Call
 from api.http.paging import Page
 from api.http.validation import is_uuid
-from db.api import images, server_images, snapshots
-from db.api.images import ImageQuery, Place, SortKey, place_of
-from db.api.server_images import ServerImage
-from db.api.snapshots import ShelvedSnapshot
+from db.api.servers import images, server_images, snapshots
+from db.api.servers.images import ImageQuery, Place, SortKey, place_of
+from db.api.servers.server_images import ServerImage
+from db.api.servers.snapshots import ShelvedSnapshot
 from db.sql.engine import ApiDatabase
 from images.store import NOT_CONFIGURED, FolderStore
 from objects import errors
@@ -111,7 +111,7 @@ class ProjectImages:
             raise self._refusal(call, image_id, "Images of the operator are deleted with 'superconductor image delete'.")
 
     def change(self, call: Call, image_id: str, **fields: Any) -> Document:
-        """Replace the ``fields`` that ``db.api.images.change`` takes.
+        """Replace the ``fields`` that ``db.api.servers.images.change`` takes.
 
         Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator.
 

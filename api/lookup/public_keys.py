@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from api.http.call import Call
-from db.api import keypairs
+from db.api.projects import keypairs
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.keypair import KeyType

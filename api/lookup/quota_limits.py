@@ -11,9 +11,9 @@ from api.http.call import Call
 from api.http.microversions import Since
 from api.http.schemas import INJECTED_QUOTAS, METADATA_ITEMS_LIMIT, NETWORK_QUOTAS
 from api.opts import ApiSettings
-from db.api import quota_limits
-from db.api.cache import EpochCache, EpochReader
-from db.api.epochs import Epoch
+from db.api.projects import quota_limits
+from db.api.rows.cache import EpochCache, EpochReader
+from db.api.rows.epochs import Epoch
 from objects import errors
 from objects.base import INT32_MAX
 from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower
@@ -39,7 +39,7 @@ class LimitsInForce:
         return self._configured | self._cache.refresh(call.since).defaults
 
     def of_servers(self, call: Call) -> QuotaLimits:
-        """The defaults for servers; ``db/api/quotas.py`` knows those of projects."""
+        """The defaults for servers; ``db/api/projects/quotas.py`` knows those of projects."""
         return of_servers(self.defaults(call))
 
     def of(self, project_id: str, call: Call) -> dict[str, int]:

@@ -12,8 +12,11 @@ from api.http.call import Call
 from api.http.validation import is_uuid
 from api.opts import ApiSettings
 from cells.registry import CellRegistry
-from db.api import addresses, decisions, mappings, operations, server_groups, silences
-from db.api import ports as project_ports
+from db.api.claims import decisions, server_groups
+from db.api.deployment import silences
+from db.api.operations import operations
+from db.api.servers import addresses, mappings
+from db.api.servers import ports as project_ports
 from db.cell import actions, instances
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase

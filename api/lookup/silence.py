@@ -11,7 +11,7 @@ from api.http import policies
 from api.http.call import Call
 from api.lookup.server_view import iso
 from cells.registry import CellRegistry
-from db.api import silences
+from db.api.deployment import silences
 from db.sql.connection import ApiTransaction
 from objects.cell import UNKNOWN_CELLS_HEADER
 

@@ -14,7 +14,7 @@ from api.lookup.catalog import Catalog
 from api.lookup.ports import Document
 from api.networks.answers import answer_all, answer_one, missing
 from api.opts import ApiSettings
-from db.api import quotas
+from db.api.projects import quotas
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.network import Network, Subnet

@@ -18,8 +18,9 @@ from api.lookup.catalog import Catalog
 from api.lookup.ports import Document
 from api.networks.answers import answer_all, answer_one, missing
 from api.opts import ApiSettings
-from db.api import addresses, mappings, operations
-from db.api import ports as rows
+from db.api.operations import operations
+from db.api.servers import addresses, mappings
+from db.api.servers import ports as rows
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.instance import Server

@@ -7,7 +7,7 @@ import falcon
 from api.http.versions import answer
 from api.lookup import security_groups
 from api.opts import ApiSettings
-from db.api import ports
+from db.api.servers import ports
 from db.sql.engine import ApiDatabase
 from objects.ids import checked_identifier
 

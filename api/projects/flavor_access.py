@@ -14,7 +14,7 @@ from api.http.validation import Validator, read_body, validated_by
 from api.http.versions import answer
 from api.opts import ApiSettings
 from api.projects.flavors import missing
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

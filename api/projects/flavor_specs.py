@@ -14,7 +14,7 @@ from api.http.versions import answer
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
 from api.projects.flavors import find, missing
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects import flavor as records

@@ -19,7 +19,7 @@ from api.http.validation import Validator, VersionedValidator, read_body, valida
 from api.http.versions import answer
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects import flavor as records

@@ -19,7 +19,7 @@ from api.lookup import public_keys
 from api.lookup.quota_limits import LimitsInForce
 from api.lookup.server_view import micro
 from api.opts import ApiSettings
-from db.api import keypairs
+from db.api.projects import keypairs
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.ids import checked_identifier

@@ -12,7 +12,7 @@ from api.http.microversions import Since
 from api.http.query_parameters import refuse_unknown_names
 from api.http.versions import answer
 from api.lookup.quota_limits import LimitsInForce, of_servers
-from db.api import quotas
+from db.api.projects import quotas
 from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.ids import checked_identifier

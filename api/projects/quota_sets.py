@@ -15,7 +15,7 @@ from api.http.versions import answer
 from api.lookup import quota_limits as limits_in_force
 from api.lookup.quota_limits import LimitsInForce, names_in
 from api.opts import ApiSettings
-from db.api import quota_limits, quotas, user_quotas
+from db.api.projects import quota_limits, quotas, user_quotas
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.ids import checked_identifier

@@ -18,8 +18,8 @@ from api.http.versions import answer
 from api.lookup.server_view import micro
 from api.lookup.silence import Silences, Silent
 from api.opts import ApiSettings
-from db.api import mappings
-from db.api.usage import Run, UsageQuery, runs
+from db.api.servers import mappings
+from db.api.servers.usage import Run, UsageQuery, runs
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors, phase

@@ -14,7 +14,7 @@ from api.lookup.scheduler_queries import SchedulerAsker
 from api.opts import ApiSettings
 from api.servers.accept import Acceptor
 from cells.registry import CellRegistry
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.sql.engine import ApiDatabase
 from objects import errors, text
 from objects.capacity import Loss, LossKind

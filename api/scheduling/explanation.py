@@ -19,7 +19,9 @@ from api.http.call import Call
 from api.http.versions import answer
 from api.lookup import server_view
 from api.lookup.server_lookup import Finder, FoundServer, about
-from db.api import decisions, mappings, operations
+from db.api.claims import decisions
+from db.api.operations import operations
+from db.api.servers import mappings
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

@@ -19,8 +19,10 @@ from api.opts import ApiSettings
 from api.scheduling.explanation import batch_of
 from api.servers.accept import Acceptor
 from api.servers.handlers import BootServers
-from db.api import holds, incarnation, mappings
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.queue import holds
+from db.api.rows import incarnation
+from db.api.servers import mappings
 from objects import errors
 from objects.hold import HeldServer, Hold
 from objects.operation import Initiator

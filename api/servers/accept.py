@@ -22,9 +22,11 @@ from api.lookup.public_keys import named_public_key
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
 from db import secrets
-from db.api import builds, epochs, finalized, holds, host_mappings
-from db.api import ports as project_ports
-from db.api.builds import Accepted, NewBatch, NewServer
+from db.api.deployment import host_mappings
+from db.api.queue import builds, holds
+from db.api.queue.builds import Accepted, NewBatch, NewServer
+from db.api.rows import epochs, finalized
+from db.api.servers import ports as project_ports
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors, extra_specs

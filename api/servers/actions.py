@@ -16,7 +16,7 @@ from api.http.validation import VersionedValidator, read_body, validated_by
 from api.lookup.server_lookup import Finder
 from api.opts import ApiSettings
 from api.servers.edits import ServerEdits
-from db.api.edits import ADMIN, OWNER, Edit, check_lock
+from db.api.servers.edits import ADMIN, OWNER, Edit, check_lock
 from objects import errors
 from objects.base import Object
 from objects.instance import Server

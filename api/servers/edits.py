@@ -8,8 +8,8 @@ from api.http import policies
 from api.http.call import Call
 from api.http.validation import is_uuid
 from api.lookup.server_lookup import missing
-from db.api import edits, mappings
-from db.api.edits import Decide, Edit, Edited
+from db.api.servers import edits, mappings
+from db.api.servers.edits import Decide, Edit, Edited
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.instance import Server

@@ -15,12 +15,12 @@ from api.http.call import Call
 from api.http.query_parameters import whole_number
 from api.http.schemas import METADATA_ITEMS_LIMIT, TAG_LENGTH, TAGS_LIMIT
 from api.http.validation import UNSAFE
-from db.api import regexes
+from db.api.rows import regexes
 from objects import errors, text, typed
 from objects.phase import SOFT_DELETED, ServerPhase
 
 Filters = dict[str, Any]
-"""Fields of ``db.api.listing.ServerQuery``."""
+"""Fields of ``db.api.servers.listing.ServerQuery``."""
 
 EQUAL = {
     "availability_zone": "availability_zone",

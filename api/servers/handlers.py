@@ -31,9 +31,10 @@ from api.servers.accept import AcceptedBatch, Acceptor
 from api.servers.edits import ServerEdits
 from api.servers.operate import Operations
 from api.servers.query import server_query
-from db.api import addresses, listing, mappings, operations
-from db.api.edits import Edit
-from db.api.listing import ServerQuery
+from db.api.operations import operations
+from db.api.servers import addresses, listing, mappings
+from db.api.servers.edits import Edit
+from db.api.servers.listing import ServerQuery
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

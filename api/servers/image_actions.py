@@ -14,7 +14,7 @@ from api.http.versions import answer
 from api.lookup.server_lookup import Finder
 from api.servers.actions import ServerAction
 from api.servers.operate import Operations
-from db.api import operation_accept
+from db.api.operations import accepting
 from images.store import FolderStore
 from objects import errors
 from objects.operation import OperationArgs, OperationKind
@@ -62,7 +62,7 @@ class ImageActions:
         if not call.has(Since.IMAGE_LIMITS_GONE):
             checked_metadata(metadata, self._operations.limits(call)["metadata_items"])
         found = self._finder.find(server_id, call)
-        base = operation_accept.current(found.spec, found.server).image if found.spec is not None else found.server.rebuilt_from
+        base = accepting.current(found.spec, found.server).image if found.spec is not None else found.server.rebuilt_from
         known = {"instance_uuid": found.server.uuid, "user_id": call.context.user_id, "owner_id": found.server.project_id}
         known |= typed | {"image_location": "snapshot", "image_state": "available"} | ({"base_image_ref": base.id} if base else {})
         return NewImage(

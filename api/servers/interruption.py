@@ -6,8 +6,8 @@ import time
 
 from api.http.call import Call
 from api.lookup.doorbell import Doorbell
-from db.api import operation_steps, operations
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.operations import operations, steps
 from objects import errors
 from objects.operation import Operation, OperationKind, OperationState
 
@@ -60,15 +60,15 @@ class Interruption:
         uuids, now = [opened.uuid], self._database.now()
         match opened.state:
             case OperationState.PLACING | OperationState.HOLDING | OperationState.BUILDING:
-                done = self._ledger.write(operation_steps.give_up, {opened.uuid: FAULT}, now)
+                done = self._ledger.write(steps.give_up, {opened.uuid: FAULT}, now)
             case OperationState.SENDING:
-                done = self._database.write(operation_steps.recall, uuids, now)
+                done = self._database.write(steps.recall, uuids, now)
             case OperationState.VERIFY if source_is_down:
-                done = self._ledger.write(operation_steps.confirm, uuids, now)
+                done = self._ledger.write(steps.confirm, uuids, now)
             case OperationState.VERIFY:
-                done = self._database.write(operation_steps.revert, uuids, now)
+                done = self._database.write(steps.revert, uuids, now)
             case OperationState.REVERTING:  # the evacuation calls the twin's host dead
-                done = self._ledger.write(operation_steps.point_back, uuids, uuids, now)
+                done = self._ledger.write(steps.point_back, uuids, uuids, now)
             case _:  # the sweep goes on without the host
                 return
         if done.deleted:

@@ -14,7 +14,7 @@ from api.http.versions import answer
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
 from api.servers.edits import ServerEdits
-from db.api.edits import Edit
+from db.api.servers.edits import Edit
 from objects import errors
 from objects.spec import ServerProperties
 

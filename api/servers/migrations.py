@@ -20,9 +20,9 @@ from api.lookup import server_view
 from api.lookup.server_lookup import Finder
 from api.opts import ApiSettings
 from api.servers.filters import period_of
-from db.api import operation_steps, operations
-from db.api.claims import Ledger
-from db.api.operations import OperationQuery
+from db.api.claims.claims import Ledger
+from db.api.operations import operations, steps
+from db.api.operations.operations import OperationQuery
 from db.sql.readable import readable
 from objects import errors
 from objects.operation import Operation, OperationKind, OperationState, Outcome
@@ -146,7 +146,7 @@ class ServerMigrations:
         call = calls.of(req)
         found = self._find(self._finder.server(server_id, call).uuid, migration)
         database, why = self._ledger.database, f"Given up by the user {call.context.user_id}."
-        if not operation_steps.abort(self._ledger, found.uuid, why).operations:
+        if not steps.abort(self._ledger, found.uuid, why).operations:
             [now] = database.read(operations.get, [found.uuid])
             raise errors.Invalid(
                 f"Migration {migration[:80]} of instance {found.server_uuid} cannot be aborted: it is {status_of(now)}"

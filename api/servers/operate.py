@@ -24,10 +24,14 @@ from api.servers.interruption import Interruption, is_left_to_accept
 from cells import last_body
 from cells.last_body import Ending
 from cells.registry import CellRegistry
-from db.api import builds, edits, finalized, incarnation, mappings, operation_accept, operation_steps, operations, shelving
-from db.api.claims import Ledger
-from db.api.edits import Decide
-from db.api.operation_accept import NewOperation
+from db.api.claims.claims import Ledger
+from db.api.operations import accepting as operation_accept
+from db.api.operations import operations, shelving, steps
+from db.api.operations.accepting import NewOperation
+from db.api.queue import builds
+from db.api.rows import finalized, incarnation
+from db.api.servers import edits, mappings
+from db.api.servers.edits import Decide
 from db.cell import services
 from db.cell.services import SeenService
 from db.sql.connection import ApiTransaction
@@ -212,7 +216,7 @@ class Operations:
                 raise
             if opened.state not in (OperationState.TASK, OperationState.STARTING):
                 raise
-            self._database.write(operation_steps.time_out, [opened.uuid], self._database.now())
+            self._database.write(steps.time_out, [opened.uuid], self._database.now())
             self._doorbell.operation(call.context, opened.uuid)
             if not self.ends(opened):
                 raise
@@ -304,7 +308,7 @@ class Operations:
         """The user keeps the server as it is after its move. Raises errors.Conflict if it does not wait for that."""
         operation = self._waiting(call, server_id, "confirmResize")
         last_body.refuse(self._database, self._registry, Ending.CONFIRM, operation.uuid)
-        done = self._ledger.write(operation_steps.confirm, [operation.uuid], self._database.now())
+        done = self._ledger.write(steps.confirm, [operation.uuid], self._database.now())
         if not done.operations:
             raise _not_waiting(server_id, "confirmResize")
         self._doorbell.deleted(call.context, done.deleted)
@@ -314,7 +318,7 @@ class Operations:
         operation = self._waiting(call, server_id, "revertResize")
         self._refuse_if_down(call, server_id, "revertResize", self._cell_with(operation.source_host), operation.source_host)
         last_body.refuse(self._database, self._registry, Ending.POINT_BACK, operation.uuid)
-        done = self._database.write(operation_steps.revert, [operation.uuid], self._database.now())
+        done = self._database.write(steps.revert, [operation.uuid], self._database.now())
         if not done.operations:
             raise _not_waiting(server_id, "revertResize")
         self._doorbell.operation(call.context, operation.uuid)
@@ -395,7 +399,7 @@ class Operations:
 
     def _start_again(self, call: Call, operation: Operation) -> bool:
         """Start the server of the operation on its host. False: the operation is in another state by now."""
-        done = self._database.write(operation_steps.start_again, [operation.uuid], operation.state, self._database.now())
+        done = self._database.write(steps.start_again, [operation.uuid], operation.state, self._database.now())
         if done.operations:
             self._doorbell.operation(call.context, operation.uuid)
         return bool(done.operations)

@@ -23,8 +23,8 @@ from api.lookup.server_lookup import Finder
 from api.servers.actions import ServerAction
 from api.servers.handlers import edit_of, host_status, keeping_hostname
 from api.servers.operate import Operations
-from db.api import operation_accept
-from db.api.edits import Edit
+from db.api.operations import accepting
+from db.api.servers.edits import Edit
 from objects import errors
 from objects.instance import Server
 from objects.operation import OperationArgs, OperationKind
@@ -183,7 +183,7 @@ class OperationActions:
 
     def _ask_filters(self, call: Call, server: Server, spec: RequestSpec, image: Image) -> None:
         """Raises errors.Invalid if the server's host may not run this image. The image that it has is not judged again."""
-        now = operation_accept.current(spec, server)
+        now = accepting.current(spec, server)
         if image == now.image or server.host is None:  # without a host it is refused for its state
             return
         reason = self._schedulers.refusal_of_image(call, now.with_image(image), server.own_uuid or server.uuid)

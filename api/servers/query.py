@@ -12,7 +12,7 @@ from api.lookup import server_view
 from api.servers import filters
 from api.servers.filters import Filters, boolean
 from api.servers.sorting import kind_of, sort_of
-from db.api.listing import ServerQuery
+from db.api.servers.listing import ServerQuery
 from objects import errors
 
 _PHASES = {status: phase for phase, status in server_view.STATUSES.items()}

@@ -17,7 +17,7 @@ from api.http.validation import VersionedValidator, read_body, validated_by
 from api.http.versions import answer
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
-from db.api import server_groups
+from db.api.claims import server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects import errors

@@ -28,7 +28,7 @@ _ADMINISTRATORS = frozenset({"host", "node"})
 
 
 def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
-    """Keys of ``db.api.listing`` with their directions. A missing direction is the first one given, or descending.
+    """Keys of ``db.api.servers.listing`` with their directions. A missing direction is the first one given, or descending.
 
     Raises errors.Invalid and errors.Forbidden. The database layer refuses unknown keys.
     """

@@ -12,7 +12,9 @@ import msgspec
 
 from cli.demo.hosts import HostFindings
 from cli.demo.site import Records
-from db.api import cell_mappings, mappings, operations
+from db.api.deployment import cell_mappings
+from db.api.operations import operations
+from db.api.servers import mappings
 from db.audit import quotas, snapshot
 from db.sql.engine import ApiDatabase, CellDatabase
 from objects.base import Object

@@ -19,7 +19,7 @@ from cli.all_in_one import AllInOne, DeploymentTimes, StateFolder, log_to
 from cli.bootstrap import Commands, bootstrap, starter_image
 from cli.discovering import discover_until
 from cli.libvirt_hosts import DRIVER, LibvirtHosts
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 from images import spark
 from objects import errors

@@ -15,7 +15,9 @@ from cli.demo.hosts import SimulatedFindings
 from cli.demo.site import Site
 from cli.demo.verdict import judge
 from cli.demo.workload import Workload
-from db.api import aggregates, flavors, server_groups
+from db.api.claims import server_groups
+from db.api.deployment import aggregates
+from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 
 SETTLE_TIMEOUT_S = 300.0

@@ -8,8 +8,9 @@ from functools import partial
 from cells.addresses_in_use import settle_contested
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import addresses, mappings, operations
-from db.api.mappings import ServerQuery
+from db.api.operations import operations
+from db.api.servers import addresses, mappings
+from db.api.servers.mappings import ServerQuery
 from db.audit import cell_rows
 from db.cell import tasks
 from db.cell.tasks import TaskFor

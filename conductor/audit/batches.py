@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
 from conductor.roll_back import judge, roll_back, standing
-from db.api import batches
-from db.api.batches import AllOrNothingBatch, Member
+from db.api.queue import batches
+from db.api.queue.batches import AllOrNothingBatch, Member
 
 UNDECIDED = "all-or-nothing batch that nobody decided"
 HALF = "all-or-nothing batch half rolled back"

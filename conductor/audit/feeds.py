@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import AuditPage, Finding
 from conductor.audit.places import Places
-from db.api import events
+from db.api.reconcile import events
 from db.audit import servers
 from db.cell import feed
 

@@ -8,7 +8,8 @@ from functools import partial
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import host_mappings, inventories
+from db.api.claims import inventories
+from db.api.deployment import host_mappings
 from db.audit import cell_rows, hosts
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode

@@ -8,8 +8,10 @@ from cells import shelved
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
 from conductor.operation_tasks import interface_tasks
-from db.api import claim_repair, mappings, operation_repair, repair
-from db.api import repair as repairs
+from db.api.claims import claim_repair
+from db.api.reconcile import operation_repair, repair
+from db.api.reconcile import repair as repairs
+from db.api.servers import mappings
 from db.audit import cell_rows
 from db.audit import servers as audit_servers
 from db.cell import instances, row_repair, staging, strays, tasks

@@ -9,9 +9,10 @@ from cells.thaw import Thaw
 from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import operation_repair, operation_steps
-from db.api import operations as api_operations
-from db.api.operations import Body, OpenOperation
+from db.api.operations import operations as api_operations
+from db.api.operations import steps
+from db.api.operations.operations import Body, OpenOperation
+from db.api.reconcile import operation_repair
 from db.audit import operations, servers
 from db.audit.operations import BodyRole
 from db.audit.servers import Record
@@ -81,7 +82,7 @@ def _judge_snapshots(places: Places, shelved: Sequence[Body]) -> Iterator[Findin
     """Nothing is known of a store that cannot be used."""
     if places.images is None or not shelved:
         return
-    snapshots = places.api.read(operation_steps.snapshots_of, shelved)
+    snapshots = places.api.read(steps.snapshots_of, shelved)
     for body in shelved:
         snapshot = snapshots.get(body.uuid)
         try:
@@ -135,7 +136,7 @@ def _is_lost(places: Places, uuid: str | None, twin: Record | None) -> bool:
 def repair(places: Places, findings: Sequence[Finding]) -> None:
     now = places.api.now()
     if twinless := of_kind(findings, TWINLESS):
-        places.ledger.write(operation_steps.give_up, {str(finding.facts[0]): LOST for finding in twinless}, now)
+        places.ledger.write(steps.give_up, {str(finding.facts[0]): LOST for finding in twinless}, now)
     if frozen := [str(finding.facts[0]) for finding in of_kind(findings, FROZEN) if finding.repair]:
         _thaw(places).compare(places.api.read(api_operations.with_bodies, frozen))
     if turned := of_kind(findings, HIDDEN):

@@ -12,7 +12,7 @@ from functools import partial
 from cells.verdict import latest_of
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api.operations import Body
+from db.api.operations.operations import Body
 from db.audit import cell_rows, operations
 from db.audit.operations import BodyRole
 from db.cell import tasks, unknown_guests

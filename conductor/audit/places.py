@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase
 from images.store import FolderStore

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence, Set
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
-from db.api import holds
-from db.api import repair as repairs
+from db.api.queue import holds
+from db.api.reconcile import repair as repairs
 from db.audit import queue, servers
 from db.audit.queue import QueuedRequest
 from db.audit.servers import Record

@@ -15,7 +15,7 @@ from conductor.audit import mend
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, of_kind, pages_of
 from conductor.audit.places import Places
 from conductor.audit.shelved import SHELVED_SINCE, snapshot_of
-from db.api import operations
+from db.api.operations import operations
 from db.audit import cell_rows, hosts, servers
 from db.audit.cell_rows import Rows
 from db.audit.servers import Record

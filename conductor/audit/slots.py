@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db.api import claim_repair
+from db.api.claims import claim_repair
 from db.audit import groups
 from db.audit.groups import ClaimedMember
 from objects.inventory import Slot

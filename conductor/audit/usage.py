@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding, pages_of
 from conductor.audit.places import Places
-from db.api import claim_repair
-from db.api.inventories import UsageChange
+from db.api.claims import claim_repair
+from db.api.claims.inventories import UsageChange
 from db.audit import claims
 
 MISCOUNTED = "usage unlike the claims"

@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import claims
-from db.api.inventories import UsageChange, usage_of
-from db.api.tables import allocations, inventories
+from db.api.claims import claims
+from db.api.claims.inventories import UsageChange, usage_of
+from db.api.rows.tables import allocations, inventories
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from db.api.tables import allocations, group_slots, instance_mappings, inventories, server_groups
+from db.api.rows.tables import allocations, group_slots, instance_mappings, inventories, server_groups
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

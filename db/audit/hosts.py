@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
-from db.api import resources
-from db.api.tables import host_mappings, inventories
+from db.api.claims import resources
+from db.api.rows.tables import host_mappings, inventories
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

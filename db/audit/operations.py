@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from db.api import operations
-from db.api.operations import Body, OpenOperation
-from db.api.tables import instance_mappings
+from db.api.operations import operations
+from db.api.operations.operations import Body, OpenOperation
+from db.api.rows.tables import instance_mappings
 from db.audit.pages import keys_of
 from db.sql.connection import ApiTransaction
 from objects.base import Object

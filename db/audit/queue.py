@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from db.api.tables import build_requests, instance_mappings, request_secrets
+from db.api.rows.tables import build_requests, instance_mappings, request_secrets
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import mappings, quotas, user_quotas
-from db.api.tables import instance_mappings
-from db.api.tables import quotas as quota_rows
-from db.api.tables import user_quotas as user_rows
-from db.api.user_quotas import TAKEN
+from db.api.projects import quotas, user_quotas
+from db.api.projects.user_quotas import TAKEN
+from db.api.rows.tables import instance_mappings
+from db.api.rows.tables import quotas as quota_rows
+from db.api.rows.tables import user_quotas as user_rows
+from db.api.servers import mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api.tables import allocations, build_requests, feed_cursors, instance_mappings, inventories
+from db.api.rows.tables import allocations, build_requests, feed_cursors, instance_mappings, inventories
 from db.audit.pages import chunked, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction

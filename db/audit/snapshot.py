@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.api.listing import server_of
-from db.api.tables import allocations, group_slots, instance_mappings, inventories
+from db.api.rows.tables import allocations, group_slots, instance_mappings, inventories
+from db.api.servers.listing import server_of
 from db.cell import instances
 from db.cell.tables import instances as instance_rows
 from db.sql.connection import ApiTransaction, CellTransaction

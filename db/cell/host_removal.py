@@ -1,4 +1,4 @@
-"""Remove a host from its cell's database. ``db/api/host_removal.py`` removes it from the API database afterwards."""
+"""Remove a host from its cell's database. ``db/api/deployment/host_removal.py`` removes it from the API database afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark of the API database's incarnation, as a cell's database stores it (``db/api/incarnation.py``)."""
+"""The mark of the API database's incarnation, as a cell's database stores it (``db/api/rows/incarnation.py``)."""
 
 from __future__ import annotations
 

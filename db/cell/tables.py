@@ -189,7 +189,7 @@ host_terms = table(
 incarnation_seen = table(
     "incarnation_seen",
     metadata,
-    # One row, id 1: the API database that wrote here last, and its highest mark (db/api/incarnation.py)
+    # One row, id 1: the API database that wrote here last, and its highest mark (db/api/rows/incarnation.py)
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("incarnation", Uuid, nullable=False),
     sa.Column("mark", sa.BigInteger, nullable=False),

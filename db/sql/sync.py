@@ -79,7 +79,7 @@ def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
 
 
 def _finalize(tx: sa.Connection) -> None:
-    """A new deployment has nothing that could be rolled back (``db/api/finalized.py``)."""
+    """A new deployment has nothing that could be rolled back (``db/api/rows/finalized.py``)."""
     row = {"id": 1, "messages": str(SPAN.newest), "release": "", "at": time.time()}
     tx.execute(sa.insert(sa.table("finalized", *map(sa.column, row))).values(row))
 

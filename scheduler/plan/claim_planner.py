@@ -33,7 +33,7 @@ WRITERS_SHOWN = 4
 
 
 class ClaimPlanner:
-    """Implements ``db.api.claiming.Planner``: all its jobs share one transaction, and each is placed or refused by itself.
+    """Implements ``db.api.claims.claiming.Planner``: all its jobs share one transaction, and each is placed or refused by itself.
 
     A job is placed whole. With ``min_count`` it may be placed in part: see ``Job.least``.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from db.api.claims import Ask
+from db.api.claims.claims import Ask
 from objects import errors, extra_specs
 from objects.amounts import Amounts
 from objects.context import RequestContext

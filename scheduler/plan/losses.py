@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from db.api.displaced import ClaimedBody, DisplacedServers
+from db.api.claims.displaced import ClaimedBody, DisplacedServers
 from objects import errors, stored
 from objects.capacity import Loss, LossKind, LossOutcome, StrandedServer
 from objects.context import RequestContext

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from db.api.displaced import ClaimedBody
-from db.api.movable import MovableServers
+from db.api.claims.displaced import ClaimedBody
+from db.api.operations.movable import MovableServers
 from objects import errors
 from objects.context import RequestContext
 from objects.destination import Destination

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 import service.opts
 from cli import connecting
-from db.api import incarnation
+from db.api.rows import incarnation
 from db.sql import galera as nodes
 from db.sql.engine import Database
 from db.sql.sync import sync

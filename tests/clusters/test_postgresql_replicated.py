@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from db.api import incarnation
-from db.api.tables import epochs
+from db.api.rows import incarnation
+from db.api.rows.tables import epochs
 from db.sql.engine import Database
 from db.sql.sync import sync
 from deploy.postgresql_replicated import PostgreSQLAsynchronous, PostgreSQLReplicated

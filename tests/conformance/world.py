@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from api.console_opts import ProxySettings
-from db.api import aggregates, networks, server_groups
+from db.api.claims import server_groups
+from db.api.deployment import aggregates
+from db.api.servers import networks
 from db.sql.engine import ApiDatabase
 from tests.conformance.examples import Things
 from tests.conformance.exchange import FLAVOR, LARGER_FLAVOR, ROLES, Deployment, Route, routes_of

@@ -23,8 +23,9 @@ from cells import comparison
 from compute.disks import read_disk
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
-from db.api import incarnation, operation_steps
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.operations import steps
+from db.api.rows import incarnation
 from db.cell import purge
 from objects.flavor import Flavor
 from objects.instance import State
@@ -200,7 +201,7 @@ class RestoredRegion:
 
     def _give_up(self, server: str) -> None:
         ledger, now = Ledger(self.world.files.databases["api"], "operator"), time.time()
-        assert ledger.write(operation_steps.give_up, {self._operation(server): "Enough."}, now).operations
+        assert ledger.write(steps.give_up, {self._operation(server): "Enough."}, now).operations
 
     def _operation(self, server: str) -> str:
         found = self.world.files.raw["api"].execute("SELECT uuid FROM operations WHERE open_for = ?", (server,))
@@ -209,7 +210,7 @@ class RestoredRegion:
     def _start_again(self, server: str, state: At) -> None:
         api = self.world.files.databases["api"]
         uuid = self._operation(server)
-        assert api.write(operation_steps.start_again, [uuid], state, time.time()).operations
+        assert api.write(steps.start_again, [uuid], state, time.time()).operations
         self.world._bell.operate(CONTEXT, [uuid])
 
     def _state(self, server: str) -> str | None:

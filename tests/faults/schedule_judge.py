@@ -18,7 +18,7 @@ from compute.disks import Disk, read_disk
 from compute.simulated import draw
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
 from objects import stored
 from objects.feed import INSTANCE_EVENTS
 from objects.group import GroupPolicy

@@ -15,7 +15,7 @@ import pytest
 
 from compute.simulated import METADATA_KEY
 from conductor.roll_back import judge, roll_back, standing
-from db.api import batches
+from db.api.queue import batches
 from objects.instance import State
 from objects.spec import ServerProperties
 from tests.support import fleet

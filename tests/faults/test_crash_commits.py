@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pytest
 
-from db.api import builds
+from db.api.queue import builds
 from db.sql.engine import OutcomeUnknown
 from objects.network import PortRequest
 from objects.spec import ServerProperties

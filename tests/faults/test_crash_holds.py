@@ -13,8 +13,8 @@ import pytest
 
 from conductor.expire_holds import HoldSweep
 from conductor.set_aside import SetAside
-from db.api import holds
-from db.api.incarnation import Known
+from db.api.queue import holds
+from db.api.rows.incarnation import Known
 from objects import errors
 from objects.spec import RequestSpec
 from service.periodic import wait_until

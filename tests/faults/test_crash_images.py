@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from db.api import images
-from db.api.images import ImageQuery
+from db.api.servers import images
+from db.api.servers.images import ImageQuery
 from images.store import FolderStore
 from objects import errors
 from objects.operation import Operation, OperationArgs, OperationKind, Outcome

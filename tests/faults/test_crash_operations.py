@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from compute.disks import Disk, read_disk, write_to_disk
-from db.api import operation_steps, operations
-from db.api.tables import build_requests
-from db.api.tables import operations as table
+from db.api.operations import operations, steps
+from db.api.rows.tables import build_requests
+from db.api.rows.tables import operations as table
 from db.cell import services
 from db.sql.connection import Connection
 from images.store import FolderStore
@@ -399,7 +399,7 @@ class TestCellSilent:
         args = OperationArgs(host="b1", cross_cell=True)
         move = MoveDrive(cloud, first, OperationKind.RESIZE, flavor=LARGE, args=args).upto("switched")
         kill_agent(cloud, "b1")
-        cloud.api.write(operation_steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
         move.ask()
         cloud.keeper.keep()
         stop = cloud.operate(other, OperationKind.STOP)
@@ -429,9 +429,9 @@ class TestResize:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
         assert move.state().state is OperationState.VERIFY
         if confirmed:
-            cloud.keeper.ledger.write(operation_steps.confirm, [move.operation.uuid], cloud.api.now())
+            cloud.keeper.ledger.write(steps.confirm, [move.operation.uuid], cloud.api.now())
         else:
-            cloud.api.write(operation_steps.revert, [move.operation.uuid], cloud.api.now())
+            cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
         if told:
             move.conductor.deleter.sweep()
             move.ask()
@@ -445,7 +445,7 @@ class TestResize:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
         target = server(cloud, uuid).host or ""
         kill_agent(cloud, target)
-        cloud.api.write(operation_steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
         cloud.start_conductor()
         assert wait_until(lambda: move.row(move.twin).power is Power.HELD, PATIENCE)
         assert (move.state().state, move.row(uuid).power) == (OperationState.REVERTING, Power.HELD)
@@ -459,7 +459,7 @@ class TestResize:
         target = server(cloud, uuid).host or ""
         kill_agent(cloud, target)
         call_dead(cloud, target)
-        cloud.api.write(operation_steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is Outcome.REVERTED
         call_dead(cloud, target, False)
@@ -470,9 +470,9 @@ class TestResize:
     def test_both_decide_at_once(self, cloud: World, uuid: str) -> None:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
         uuids, now = [move.operation.uuid], cloud.api.now()
-        assert cloud.api.write(operation_steps.revert, uuids, now).operations
-        assert not cloud.keeper.ledger.write(operation_steps.confirm, uuids, now).operations
-        assert not cloud.api.write(operation_steps.revert, uuids, now).operations
+        assert cloud.api.write(steps.revert, uuids, now).operations
+        assert not cloud.keeper.ledger.write(steps.confirm, uuids, now).operations
+        assert not cloud.api.write(steps.revert, uuids, now).operations
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is Outcome.REVERTED
         rests(cloud, uuid, {"a1"})

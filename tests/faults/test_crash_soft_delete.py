@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compute.simulated import cut_power
-from db.api import operation_steps
+from db.api.operations import steps
 from objects.instance import State
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.task import Power, TaskState
@@ -34,12 +34,12 @@ def is_off(cloud: World, uuid: str) -> None:
 
 
 def restore(cloud: World, operation: Operation) -> bool:
-    found = cloud.api.write(operation_steps.start_again, [operation.uuid], SOFT_DELETED, cloud.api.now())
+    found = cloud.api.write(steps.start_again, [operation.uuid], SOFT_DELETED, cloud.api.now())
     return bool(found.operations)
 
 
 def reclaim(cloud: World, operation: Operation) -> bool:
-    found = cloud.keeper.ledger.write(operation_steps.reclaim, [operation.uuid], cloud.api.now())
+    found = cloud.keeper.ledger.write(steps.reclaim, [operation.uuid], cloud.api.now())
     return bool(found.operations)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import builds
+from db.api.queue import builds
 from objects.cell import CELL0_UUID
 from objects.instance import State
 from tests.support import fleet

@@ -17,7 +17,7 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from db.api.tables import notifications
+from db.api.rows.tables import notifications
 from db.cell.tables import cell_notifications, instances
 from db.sql.engine import Database
 from objects.instance import State

@@ -17,7 +17,7 @@ from conductor.apply import STEP, Applier
 from conductor.feed_follower import FeedFollower
 from conductor.set_aside import SetAside
 from db import dead_letters
-from db.api.tables import instance_mappings
+from db.api.rows.tables import instance_mappings
 from db.cell import feed
 from db.cell.tables import feed as feed_table
 from db.cell.tables import feed_head, instances
@@ -190,7 +190,7 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
     page = cloud.databases[CELL].read(feed.read, 0, 1000)
     bad = {event.payload for event in page.events if event.key == odd}
     applier_writes = True
-    monkeypatch.setattr("db.api.events.stored.load", load)
+    monkeypatch.setattr("db.api.reconcile.events.stored.load", load)
     monkeypatch.setattr("conductor.apply.feed_check.checked", lambda event: (event, real(event.payload, InstanceSummary)))
     catch_up(applier)
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from db import dead_letters
-from db.api.tables import operations as table
+from db.api.rows.tables import operations as table
 from db.cell.tables import tasks
 from objects.flavor import Flavor
 from objects.instance import State

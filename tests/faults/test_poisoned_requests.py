@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from db import dead_letters
-from db.api.tables import build_requests, cell_mappings, instance_mappings, request_specs
+from db.api.rows.tables import build_requests, cell_mappings, instance_mappings, request_specs
 from db.cell import staging
 from db.cell.tables import instances
 from db.sql.connection import Connection

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from conductor.settle import settle
 from conductor.tidy import reap, tidy
 from db import dead_letters, outbox
-from db.api.tables import all_or_nothing, notifications, request_specs
+from db.api.rows.tables import all_or_nothing, notifications, request_specs
 from db.cell.tables import instances as instance_rows
 from db.sql.connection import Connection
 from db.sql.engine import Database

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api import tables as api
-from db.api.tables import instance_mappings as mapped
+from db.api.rows import tables as api
+from db.api.rows.tables import instance_mappings as mapped
 from db.cell import tables as cell
 from objects.spec import RequestSpec
 from service.periodic import wait_until

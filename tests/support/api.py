@@ -18,8 +18,12 @@ from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
 from compute.main import VERSION
 from conductor.guest_reader import GuestReader
-from db.api import builds, cell_mappings, events, flavors, leases, mappings
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment import cell_mappings
+from db.api.projects import flavors
+from db.api.queue import builds, leases
+from db.api.reconcile import events
+from db.api.servers import mappings
 from db.cell import feed, instances, services, staging
 from objects import lifecycle
 from objects.cell import CELL0_UUID, CellMapping

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from conductor.apply import Applier
-from db.api import claims
+from db.api.claims import claims
 from db.cell import compute_nodes, instances
 from db.cell.tables import feed as feed_table
 from db.cell.tables import feed_head

@@ -10,8 +10,8 @@ from typing import Any
 from compute.driver import Guest
 from compute.journal import Journal
 from compute.simulated import journal_path
-from db.api import batches
-from db.api.batches import AllOrNothingBatch
+from db.api.queue import batches
+from db.api.queue.batches import AllOrNothingBatch
 from db.cell import feed, instances
 from objects import lifecycle
 from objects.feed import EventKind

@@ -15,7 +15,7 @@ from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from compute.main import VERSION
-from db.api import cell_mappings
+from db.api.deployment import cell_mappings
 from db.cell import compute_nodes, services
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import builds, cell_mappings, holds, leases, tables
-from db.api.incarnation import Known
-from db.api.tables import build_requests, client_tokens, feed_cursors, instance_mappings
+from db.api.deployment import cell_mappings
+from db.api.queue import builds, holds, leases
+from db.api.rows import tables
+from db.api.rows.incarnation import Known
+from db.api.rows.tables import build_requests, client_tokens, feed_cursors, instance_mappings
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
 from objects.base import Object

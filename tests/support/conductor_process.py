@@ -21,8 +21,8 @@ from conductor.orders import send_orders
 from conductor.placed import Placed
 from conductor.roll_back import BatchSweep
 from conductor.settle import settle
-from db.api import builds, leases
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.queue import builds, leases
 from db.cell import instances, staging
 from db.sql.engine import Database, OutcomeUnknown
 from objects import errors

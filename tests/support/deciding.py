@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from db.api import claims, host_mappings, leases
+from db.api.claims import claims
+from db.api.deployment import host_mappings
+from db.api.queue import leases
 from db.cell import compute_nodes
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode

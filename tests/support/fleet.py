@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from db.api import builds, claims, leases, spec_fields
-from db.api.tables import (
+from db.api.claims import claims
+from db.api.queue import builds, leases
+from db.api.rows import spec_fields
+from db.api.rows.tables import (
     allocations,
     build_requests,
     decisions,

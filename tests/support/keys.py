@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.api import keypairs
+from db.api.projects import keypairs
 from objects.keypair import KeyPair, KeyType
 from tests.support.api import Front
 

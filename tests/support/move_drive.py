@@ -7,8 +7,11 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from db.api import builds, mappings, operation_steps, operations, shelving
-from db.api.operations import OpenOperation
+from db.api.operations import operations, shelving
+from db.api.operations import steps as operation_steps
+from db.api.operations.operations import OpenOperation
+from db.api.queue import builds
+from db.api.servers import mappings
 from objects.instance import Instance, Server, State
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState
 from objects.task import Power

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.api import builds, mappings, operation_steps
-from db.api import operations as api_operations
+from db.api.operations import operations as api_operations
+from db.api.operations import steps
+from db.api.queue import builds
+from db.api.servers import mappings
 from db.cell import instances, tasks
 from db.cell.tasks import TaskFor
 from objects import lifecycle
@@ -57,7 +59,7 @@ class Moved(Ground):
         driven = self.conductor.lease(self.body(operation).batch_id)
         driven.claim(excluded_cells=tuple(self.uuid_of(name) for name in self.cloud.cells if name != to))
         driven.stage()
-        self.cloud.api.write(operation_steps.hold, driven.fences, dict.fromkeys(driven.fences, 0.0), self.cloud.api.now())
+        self.cloud.api.write(steps.hold, driven.fences, dict.fromkeys(driven.fences, 0.0), self.cloud.api.now())
         if kind.holds:
             self.held(uuid, operation.number)
         twins = [placed.hand_over for placed in driven.placed]
@@ -69,7 +71,7 @@ class Moved(Ground):
         """A live migration whose twin listens in this cell, and whose source is to go over."""
         operation = self.building(uuid, OperationKind.LIVE_MIGRATE, to)
         self.built(operation)
-        self.cloud.api.write(operation_steps.send, [operation.uuid], self.cloud.api.now())
+        self.cloud.api.write(steps.send, [operation.uuid], self.cloud.api.now())
         return operation
 
     def built(self, operation: Operation) -> None:
@@ -84,7 +86,7 @@ class Moved(Ground):
     def switched(self, operation: Operation) -> None:
         """The server is its twin."""
         self.built(operation)
-        self.conductor.ledger.write(operation_steps.switch, [operation.uuid], self.cloud.api.now())
+        self.conductor.ledger.write(steps.switch, [operation.uuid], self.cloud.api.now())
 
     def body(self, operation: Operation) -> Server:
         [found] = self.cloud.api.read(mappings.of_bodies, [operation.twin_uuid or ""])
@@ -100,15 +102,15 @@ class Moved(Ground):
     def finish(self) -> None:
         """Operations whose tasks are over end."""
         for each in self.cloud.api.read(api_operations.open_page, 100):
-            self.cloud.api.write(operation_steps.finish, [each.operation.uuid], self.cloud.api.now())
+            self.cloud.api.write(steps.finish, [each.operation.uuid], self.cloud.api.now())
 
     def give_up(self, operation: Operation) -> None:
         """The operation leaves nothing."""
         now = self.cloud.api.now()
-        self.conductor.ledger.write(operation_steps.give_up, {operation.uuid: "enough"}, now)
+        self.conductor.ledger.write(steps.give_up, {operation.uuid: "enough"}, now)
         if operation.twin_uuid is not None and self.body(operation).cell_uuid is not None:
             self.end(operation.twin_uuid)
-        self.cloud.api.write(operation_steps.given_up, [operation.uuid], now)
+        self.cloud.api.write(steps.given_up, [operation.uuid], now)
         if self.state(operation)[0] is OperationState.STARTING:
             source = operation.source_uuid or ""
             self.tasked(source, Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))

@@ -9,13 +9,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import builds, events, leases, mappings, operation_accept, operation_steps, operations, quotas
-from db.api.builds import HandOver
-from db.api.events import FeedPosition
-from db.api.operation_accept import NewOperation
-from db.api.operation_steps import Stepped
-from db.api.operations import Body
-from db.api.tables import instance_mappings
+from db.api.operations import accepting, operations, steps
+from db.api.operations.accepting import NewOperation
+from db.api.operations.operations import Body
+from db.api.operations.steps import Stepped
+from db.api.projects import quotas
+from db.api.queue import builds, leases
+from db.api.queue.builds import HandOver
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
+from db.api.rows.tables import instance_mappings
+from db.api.servers import mappings
 from objects import stored
 from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.instance import Server
@@ -50,7 +54,7 @@ class Moves:
         if kind.moves:
             values |= {"twin_uuid": str(uuid.uuid4()), "batch_id": str(uuid.uuid4())}
         wanted = NewOperation(uuid=str(uuid.uuid4()), server_uuid=server, kind=kind, **(values | asked))
-        return self.database.write(operation_accept.accept, wanted, NOW)
+        return self.database.write(accepting.accept, wanted, NOW)
 
     def migrate(self, server: str, **args: Any) -> Operation:
         return self.accept(server, OperationKind.MIGRATE, args=OperationArgs(**args))
@@ -77,7 +81,7 @@ class Moves:
         )
 
     def hold(self, item: HandOver) -> bool:
-        return bool(self.database.write(operation_steps.hold, {item.instance_uuid: item.fence}, {item.instance_uuid: FAR}, NOW))
+        return bool(self.database.write(steps.hold, {item.instance_uuid: item.fence}, {item.instance_uuid: FAR}, NOW))
 
     def hand_over(self, item: HandOver) -> bool:
         return bool(self.database.write(builds.hand_over_twins, [item], NOW))
@@ -105,7 +109,7 @@ class Moves:
     # -- steps of the sweep ----------------------------------------------------------------------------------------------------
 
     def step(self, name: str, operation: Operation, *args: Any, charges: bool = False) -> Stepped:
-        step, uuids = getattr(operation_steps, name), [operation.uuid]
+        step, uuids = getattr(steps, name), [operation.uuid]
         write: Callable[..., Stepped] = self.queue.ledger.write if charges else self.database.write
         return write(step, uuids, *args, NOW)
 
@@ -113,7 +117,7 @@ class Moves:
         return self.step("switch", operation, charges=True)
 
     def give_up(self, operation: Operation, fault: str = "given up") -> Stepped:
-        return self.queue.ledger.write(operation_steps.give_up, {operation.uuid: fault}, NOW)
+        return self.queue.ledger.write(steps.give_up, {operation.uuid: fault}, NOW)
 
     def moved(self, server: str, kind: OperationKind = OperationKind.MIGRATE, **asked: Any) -> Operation:
         """An operation whose twin is ACTIVE, before the switch."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from db.api import tables as api
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql.connection import Connection
 from db.sql.engine import Database

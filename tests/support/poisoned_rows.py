@@ -28,9 +28,9 @@ from api.opts import ApiSettings
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
-from db.api import networks
-from db.api import tables as api_tables
-from db.api.cache import EpochCache
+from db.api.rows import tables as api_tables
+from db.api.rows.cache import EpochCache
+from db.api.servers import networks
 from db.cell import tables as cell_tables
 from images.store import FolderStore
 from objects import stored

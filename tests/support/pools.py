@@ -8,8 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api import addresses, builds, networks, tables
-from db.api.tables import addresses as rows
+from db.api.queue import builds
+from db.api.rows import tables
+from db.api.rows.tables import addresses as rows
+from db.api.servers import addresses, networks
 from db.sql.engine import ApiDatabase, Database
 from objects.flavor import Flavor
 from objects.network import Network, PortRequest, Subnet

@@ -15,7 +15,7 @@ import psutil
 import requests
 
 from cells.administration import NewCell, create_cell
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import Database
 from db.sql.sync import sync
 from objects.flavor import Flavor

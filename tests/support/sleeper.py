@@ -27,8 +27,8 @@ from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.sweep_cell import CellSweep
-from db.api import leases
-from db.api.claims import Ledger, Stamp
+from db.api.claims.claims import Ledger, Stamp
+from db.api.queue import leases
 from db.sql.engine import Database
 from objects import errors
 from objects.base import Object

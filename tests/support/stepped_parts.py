@@ -24,9 +24,10 @@ from cells.registry import CellRegistry
 from compute.driver import Guest, GuestSpec
 from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
-from db.api import cell_mappings, host_mappings, quotas
-from db.api.cache import EpochReader
-from db.api.claims import Ledger, Stamp
+from db.api.claims.claims import Ledger, Stamp
+from db.api.deployment import cell_mappings, host_mappings
+from db.api.projects import quotas
+from db.api.rows.cache import EpochReader
 from db.cell import compute_nodes, services
 from db.cell.services import Beat
 from db.sql.engine import ApiDatabase, Database, OutcomeUnknown

@@ -38,9 +38,12 @@ from conductor.restored import RestoreWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.tidy import reap, remove_images
-from db.api import builds, incarnation, leases, operation_accept, operation_steps, operations, server_groups
-from db.api.operation_accept import NewOperation
-from db.api.tables import incarnation as incarnation_rows
+from db.api.claims import server_groups
+from db.api.operations import accepting, operations, steps
+from db.api.operations.accepting import NewOperation
+from db.api.queue import builds, leases
+from db.api.rows import incarnation
+from db.api.rows.tables import incarnation as incarnation_rows
 from db.cell import services, tasks
 from db.cell.tasks import TaskFor
 from db.sql.engine import ApiDatabase
@@ -443,7 +446,7 @@ class SteppedWorld:
         wanted = NewOperation(server_uuid=server, kind=kind, deadline=now + EVER, **values, **asked)
         with self.files.well():
             try:
-                operation = self.files.databases["api"].write(operation_accept.accept, wanted, now)
+                operation = self.files.databases["api"].write(accepting.accept, wanted, now)
             except errors.SuperconductorError:
                 return None
         if kind.moves:
@@ -459,9 +462,9 @@ class SteppedWorld:
             if found is None:
                 return False
             if confirm:
-                stepped = self._ledger.write(operation_steps.confirm, [found.uuid], time.time())
+                stepped = self._ledger.write(steps.confirm, [found.uuid], time.time())
             else:
-                stepped = self.files.databases["api"].write(operation_steps.revert, [found.uuid], time.time())
+                stepped = self.files.databases["api"].write(steps.revert, [found.uuid], time.time())
         if stepped.operations:
             self._bell.operate(CONTEXT, [found.uuid])
         if stepped.deleted:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from db.api import spec_fields
-from db.api import tables as api
+from db.api.rows import spec_fields
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database

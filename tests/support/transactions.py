@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from db.api.tables import epochs
+from db.api.rows.tables import epochs
 
 
 def read_epoch(tx: sa.Connection, name: str = "cells") -> int:

@@ -28,9 +28,11 @@ from conductor.cell_conductor import CellConductor
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from conductor.sweep_cell import CellSweep
-from db.api import builds, events, holds, leases, operation_accept, operations
-from db.api.operation_accept import NewOperation
-from db.api.tables import feed_cursors
+from db.api.operations import accepting, operations
+from db.api.operations.accepting import NewOperation
+from db.api.queue import builds, holds, leases
+from db.api.reconcile import events
+from db.api.rows.tables import feed_cursors
 from db.cell import compute_nodes, feed, instances, services
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -193,7 +195,7 @@ class World:
         if kind.moves:
             values |= {"twin_uuid": str(uuid4()), "batch_id": str(uuid4())}
         wanted = NewOperation(uuid=str(uuid4()), server_uuid=server, kind=kind, **(values | asked))
-        return self.api.write(operation_accept.accept, wanted, now)
+        return self.api.write(accepting.accept, wanted, now)
 
     def delete(self, instance: str) -> builds.Deleted | None:
         return self.keeper.ledger.write(builds.delete, instance, project_id=None, now=time.time())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.api import tables
+from db.api.rows import tables
 from db.sql.migrations.environment import run
 from db.sql.sync import version_table
 

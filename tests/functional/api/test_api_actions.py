@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.api import operations, tables
-from db.api.tables import instance_mappings
+from db.api.operations import operations
+from db.api.rows import tables
+from db.api.rows.tables import instance_mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.instance import FailureClass

@@ -10,7 +10,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import services
 from objects.cell import HostMapping
 from objects.process import AGENT_BINARY

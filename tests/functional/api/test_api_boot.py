@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from api.opts import ApiSettings
-from db.api import aggregates, claims, flavors, host_mappings, mappings, purge, server_groups
+from db.api.claims import claims, server_groups
+from db.api.deployment import aggregates, host_mappings
+from db.api.projects import flavors
+from db.api.reconcile import purge
+from db.api.servers import mappings
 from objects.cell import HostMapping
 from objects.destination import Destination
 from objects.flavor import Flavor

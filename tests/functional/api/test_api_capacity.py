@@ -11,7 +11,9 @@ import falcon.testing
 import pytest
 
 from api.opts import ApiSettings
-from db.api import aggregates, flavors, server_groups
+from db.api.claims import server_groups
+from db.api.deployment import aggregates
+from db.api.projects import flavors
 from objects.flavor import Flavor
 from objects.group import GroupPolicy
 from rpc.scheduler import FLAVORS_LIMIT

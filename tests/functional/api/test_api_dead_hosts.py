@@ -13,9 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import flavors, host_mappings, mappings, operation_steps, operations
-from db.api.claims import Ledger
-from db.api.tables import operations as table
+from db.api.claims.claims import Ledger
+from db.api.deployment import host_mappings
+from db.api.operations import operations, steps
+from db.api.projects import flavors
+from db.api.rows.tables import operations as table
+from db.api.servers import mappings
 from db.cell import services
 from db.cell.tables import instances
 from db.sql.connection import CellTransaction
@@ -131,10 +134,10 @@ def step(front: Front, opened: Operation) -> None:
     source, twin = opened.source_uuid or "", opened.twin_uuid or ""
     if opened.state is OperationState.UNDOING:
         write(front, twin, state="deleted")
-        front.database.write(operation_steps.given_up, [opened.uuid], time.time())
+        front.database.write(steps.given_up, [opened.uuid], time.time())
     if opened.state is OperationState.STARTING:
         write(front, source, power=opened.power_before, task_number=opened.number + 3, task_state=TaskState.DONE)
-        front.database.write(operation_steps.finish, [opened.uuid], time.time())
+        front.database.write(steps.finish, [opened.uuid], time.time())
     if opened.state is OperationState.REVERTING:
         write(front, twin, power=Power.HELD, task_number=opened.number + 2, task_state=TaskState.ORDERED)
 
@@ -188,7 +191,7 @@ def verifying(front: Front, server: str) -> Operation:
     write(front, twin, state="active", host="h2", cell_uuid=home.cell_uuid)
     front.cell.database.write(_copy_row, server, twin)
     write(front, server, power=Power.HELD, task_number=opened.number, task_state=TaskState.DONE)
-    Ledger(front.database, "test").write(operation_steps.switch, [opened.uuid], time.time())
+    Ledger(front.database, "test").write(steps.switch, [opened.uuid], time.time())
     assert the_operation(front, server).state is OperationState.VERIFY
     return opened
 

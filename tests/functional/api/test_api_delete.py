@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from db.api import claims, mappings
+from db.api.claims import claims
+from db.api.servers import mappings
 from tests.support.api import TENANT, Front
 from tests.support.ground import USUAL, Ground
 

@@ -22,8 +22,10 @@ from api.servers.handlers import Servers
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.apply import Applier
 from conductor.silence import SilenceWatch
-from db.api import cell_mappings, mappings, quotas, silences
-from db.api.silences import Silence
+from db.api.deployment import cell_mappings, silences
+from db.api.deployment.silences import Silence
+from db.api.projects import quotas
+from db.api.servers import mappings
 from db.cell import feed
 from db.sql.counting import StatementCounter
 from objects import errors

@@ -13,7 +13,10 @@ import msgspec
 import pytest
 
 from api.opts import ApiSettings
-from db.api import cell_mappings, flavors, networks, quotas, server_groups
+from db.api.claims import server_groups
+from db.api.deployment import cell_mappings
+from db.api.projects import flavors, quotas
+from db.api.servers import networks
 from objects.cell import CellState
 from objects.flavor import Flavor
 from objects.group import GroupPolicy

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import falcon.testing
 import pytest
 
-from db.api import flavors
+from db.api.projects import flavors
 from objects.flavor import Flavor
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.ground import USUAL, Ground

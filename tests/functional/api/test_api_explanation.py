@@ -14,8 +14,11 @@ import pytest
 
 from api.main import build_app
 from api.scheduling import explanation
-from db.api import cell_mappings, decisions, mappings, operation_accept
-from db.api.operation_accept import NewOperation
+from db.api.claims import decisions
+from db.api.deployment import cell_mappings
+from db.api.operations import accepting
+from db.api.operations.accepting import NewOperation
+from db.api.servers import mappings
 from db.cell import services
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
@@ -236,7 +239,7 @@ def test_a_server_that_was_moved_is_explained_by_the_decisions_about_all_its_bod
         twin_uuid=str(uuid.uuid4()),
         batch_id=move,
     )
-    front.database.write(operation_accept.accept, asked, now)
+    front.database.write(accepting.accept, asked, now)
     nowhere = (DecidedInstance(instance_uuid=asked.twin_uuid or "", host=None),)
     second = decide(front, server, batch_id=move, choices=nowhere, at=now + 1.0, message="No valid host was found.")
     told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]

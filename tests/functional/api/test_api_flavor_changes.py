@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from api.http import microversions
-from db.api import flavors, tables
+from db.api.projects import flavors
+from db.api.rows import tables
 from tests.support.api import IMAGE, TENANT, Front
 from tests.support.ground import USUAL, Ground
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import flavors
+from db.api.projects import flavors
 from objects.flavor import Flavor
 from tests.support.api import TENANT, Front
 

@@ -17,7 +17,7 @@ from api.opts import ApiSettings
 from api.scheduling.capacity import PARAMETERS as CAPACITY
 from api.servers.filters import KNOWN
 from api.servers.sorting import kind_of
-from db.api.listing import SORT_KEYS
+from db.api.servers.listing import SORT_KEYS
 from tests.support import fleet
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
 from tests.support.databases import SERVERS

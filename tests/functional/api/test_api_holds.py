@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from api.opts import ApiSettings
 from conductor.build import Builder
 from conductor.bury import Undertaker
-from db.api import aggregates, flavors, quotas
-from db.api.tables import finalized as finalized_rows
+from db.api.deployment import aggregates
+from db.api.projects import flavors, quotas
+from db.api.rows.tables import finalized as finalized_rows
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.flavor import Flavor

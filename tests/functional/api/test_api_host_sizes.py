@@ -9,7 +9,7 @@ import falcon.testing
 import msgspec
 import pytest
 
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import compute_nodes
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode

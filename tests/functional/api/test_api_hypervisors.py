@@ -12,7 +12,8 @@ import falcon.testing
 import msgspec
 import pytest
 
-from db.api import claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import host_mappings
 from db.cell import compute_nodes, services
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode

@@ -15,9 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import flavors, mappings, operation_steps, operations, server_images
-from db.api.server_images import UploadedImage
-from db.api.tables import instance_mappings, request_specs
+from db.api.operations import operations, steps
+from db.api.projects import flavors
+from db.api.rows.tables import instance_mappings, request_specs
+from db.api.servers import mappings, server_images
+from db.api.servers.server_images import UploadedImage
 from images.store import FolderStore
 from objects import stored
 from objects.flavor import Flavor
@@ -104,7 +106,7 @@ def rebuild(front: Front, server: str, image_id: str) -> None:
     values = {"task_number": operation.number, "task_state": TaskState.DONE}
     told = sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == operation.source_uuid).values(values)
     front.database.write(lambda tx: tx.execute(told))
-    assert front.database.write(operation_steps.finish, [operation.uuid], time.time()).operations
+    assert front.database.write(steps.finish, [operation.uuid], time.time()).operations
 
 
 @pytest.mark.parametrize("fields", [{"imageRef": FAST}, by_device(FAST)])

@@ -16,8 +16,9 @@ import pytest
 from api.opts import ApiSettings
 from conductor.operation_tasks import task_of
 from conductor.tidy import remove_images
-from db.api import images, mappings, operation_accept, operation_steps, operations, server_images
-from db.api.images import ImageQuery
+from db.api.operations import accepting, operations, steps
+from db.api.servers import images, mappings, server_images
+from db.api.servers.images import ImageQuery
 from images.store import FolderStore
 from objects import errors
 from objects.spec import Image
@@ -502,11 +503,11 @@ def test_a_task_says_what_its_image_must_be(front: Front, store: FolderStore, ac
     assert task_of(opened, body, ()).args.image_hash == digest
     if action == "rebuild":  # and what moves the server later takes it from the same image
         write(front, server, task_number=operation.number, task_state="done")
-        front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+        front.database.write(steps.finish, [operation.uuid], 1.0)
         now = front.database.read(operations.bodies, [server])[server].server
         batch = front.batch_of(server)
         spec = front.database.read(mappings.specs, [batch])[batch]
-        assert operation_accept.current(spec, now).image == Image(id=image_id, hash_value=digest, disk_gb=1)
+        assert accepting.current(spec, now).image == Image(id=image_id, hash_value=digest, disk_gb=1)
 
 
 def test_a_deleted_image_has_no_hash(front: Front, store: FolderStore) -> None:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from api.opts import ApiSettings
-from db.api import images
+from db.api.servers import images
 from images.store import FolderStore
 from tests.support.api import TENANT, Front
 

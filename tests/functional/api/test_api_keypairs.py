@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from api.http.schemas import PUBLIC_KEY_LENGTH
 from api.opts import ApiSettings
-from db.api import mappings
-from db.api.tables import keypairs, request_specs
+from db.api.rows.tables import keypairs, request_specs
+from db.api.servers import mappings
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of

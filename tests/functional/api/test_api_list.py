@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from api.opts import ApiSettings
 from db import online
-from db.api import cell_mappings
-from db.api.tables import instance_mappings, request_specs
+from db.api.deployment import cell_mappings
+from db.api.rows.tables import instance_mappings, request_specs
 from db.sql.connection import Connection
 from db.sql.counting import StatementCounter
 from objects.cell import CellMapping

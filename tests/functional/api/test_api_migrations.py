@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from api.opts import ApiSettings
 from api.servers import migrations
-from db.api import flavors, operations
-from db.api.tables import operations as table
+from db.api.operations import operations
+from db.api.projects import flavors
+from db.api.rows.tables import operations as table
 from objects.flavor import Flavor
 from objects.operation import OperationKind, OperationState, Outcome
 from tests.support.api import NEWEST, TENANT, Front

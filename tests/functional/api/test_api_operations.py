@@ -18,10 +18,13 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import aggregates, flavors, host_mappings, mappings, operation_steps, operations, quotas
-from db.api.listing import ServerQuery
-from db.api.tables import finalized, instance_mappings
-from db.api.tables import operations as table
+from db.api.deployment import aggregates, host_mappings
+from db.api.operations import operations, steps
+from db.api.projects import flavors, quotas
+from db.api.rows.tables import finalized, instance_mappings
+from db.api.rows.tables import operations as table
+from db.api.servers import mappings
+from db.api.servers.listing import ServerQuery
 from db.sql.engine import NestedWrite
 from objects import phase
 from objects.cell import HostMapping
@@ -346,7 +349,7 @@ def the_cell_answers(front: Front, server: str) -> Iterator[None]:
             write(front, server, task_number=operation.number + 3, task_state="done")
         else:
             write(front, server, task_number=operation.number, task_state="failed")
-        front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+        front.database.write(steps.finish, [operation.uuid], 1.0)
 
     conductor = threading.Thread(target=conduct)
     conductor.start()
@@ -387,7 +390,7 @@ def ended_when_refused(front: Front, server: str) -> Iterator[None]:
         if was_in_write:
             is_over = True
             write(front, server, task_number=operation.number, task_state="failed")
-            front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+            front.database.write(steps.finish, [operation.uuid], 1.0)
 
     sa.event.listen(sa.Engine, "before_cursor_execute", end)
     try:
@@ -412,7 +415,7 @@ def test_what_follows_a_reset_waits_for_its_end(front: Front, server: str) -> No
     def conduct() -> None:
         time.sleep(0.3)  # the rebuild waits meanwhile
         write(front, server, task_number=fail.number, task_state="failed")
-        front.database.write(operation_steps.finish, [fail.uuid], 1.0)
+        front.database.write(steps.finish, [fail.uuid], 1.0)
 
     conductor = threading.Thread(target=conduct)
     conductor.start()
@@ -449,7 +452,7 @@ def saved(front: Front, server: str) -> None:
     """The cell has told that the snapshot is complete, and a sweep has read it."""
     operation = the_operation(front, server)
     write(front, server, power="held", task_number=operation.number, task_state="done")
-    front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+    front.database.write(steps.finish, [operation.uuid], 1.0)
 
 
 def test_without_an_image_store_nothing_is_shelved(tmp_path: Path) -> None:

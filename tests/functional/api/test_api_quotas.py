@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from api.opts import ApiSettings
-from db.api import cell_mappings
+from db.api.deployment import cell_mappings
 from objects import errors
 from objects.quota import QuotaLimits
 from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front

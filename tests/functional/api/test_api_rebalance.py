@@ -14,9 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import aggregates, claims, displaced, flavors, operation_accept, operations, server_groups
-from db.api.tables import build_requests, instance_mappings, inventories, request_specs
-from db.api.tables import operations as operation_rows
+from db.api.claims import claims, displaced, server_groups
+from db.api.deployment import aggregates
+from db.api.operations import accepting, operations
+from db.api.projects import flavors
+from db.api.rows.tables import build_requests, instance_mappings, inventories, request_specs
+from db.api.rows.tables import operations as operation_rows
 from db.cell import services
 from db.sql.connection import ApiTransaction
 from objects import stored
@@ -98,7 +101,7 @@ def carry_out(front: Front, found: Any) -> None:
     for number, each in enumerate(found["moves"]):
         claim, spec = batches[each["server"]]
         move = Move(kind=MoveKind.MIGRATE, instance_uuid=claim.uuid, source_host=each["source"], source_cell_uuid=CELL1_UUID)
-        spec = operation_accept.current(spec, bodies[claim.uuid].server)
+        spec = accepting.current(spec, bodies[claim.uuid].server)
         twin = f"00000000-0000-4000-8000-{number:012}"
         moving = spec.moving(move, claim.batch_id, destination=Destination(host=each["destination"]))
         front.database.write(_queue, twin, claim.batch_id)

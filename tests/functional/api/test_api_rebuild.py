@@ -13,7 +13,9 @@ import sqlalchemy as sa
 
 from api.lookup.boot_secrets import PASSWORD_LENGTH
 from api.opts import ApiSettings
-from db.api import mappings, operation_accept, operations, tables
+from db.api.operations import accepting, operations
+from db.api.rows import tables
+from db.api.servers import mappings
 from db.cell import services
 from db.cell.services import Beat
 from objects.operation import Operation
@@ -197,7 +199,7 @@ def test_another_key_is_the_servers_from_then_on(front: Front) -> None:
     found = front.database.read(mappings.get, server)
     assert found is not None
     spec = front.database.read(mappings.specs, [found.batch_id])[found.batch_id]
-    after = operation_accept.current(spec, found).properties
+    after = accepting.current(spec, found).properties
     assert (after.key_name, after.public_key) == ("second", drive.public_key), "a move takes it along"
     for name, servers in (("first", [other]), ("second", [server])):
         listed = front.get("/v2.1/servers", NEW | {"X-Roles": "admin"}, key_name=name).json["servers"]

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from api.http.microversions import MAXIMUM, Version, text
 from api.opts import ApiSettings
 from db import online
-from db.api.tables import finalized, request_specs, server_groups
+from db.api.rows.tables import finalized, request_specs, server_groups
 from db.cell import instances
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.databases import SERVERS

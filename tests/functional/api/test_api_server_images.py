@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from api.opts import ApiSettings
-from db.api import image_removals, images, operation_steps, operations
+from db.api.operations import operations, steps
+from db.api.servers import image_removals, images
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
 from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, saved, shown, write
@@ -65,7 +66,7 @@ def written(front: Front, server: str, store: FolderStore, file: Path) -> str:
         properties=asked.properties,
     )
     write(front, server, task_number=operation.number, task_state="done")
-    front.database.write(operation_steps.finish, [operation.uuid], 1.0)
+    front.database.write(steps.finish, [operation.uuid], 1.0)
     return operation.uuid
 
 

@@ -15,7 +15,9 @@ import sqlalchemy as sa
 
 from conductor.evacuate import DeadHostSweep
 from db import processes
-from db.api import aggregates, host_mappings, operations, tables
+from db.api.deployment import aggregates, host_mappings
+from db.api.operations import operations
+from db.api.rows import tables
 from db.cell import feed, services
 from db.cell.services import Beat, SeenService
 from objects.cell import HostMapping

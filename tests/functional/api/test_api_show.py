@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import server_groups
+from db.api.claims import server_groups
 from db.cell import services
 from db.sql.counting import StatementCounter
 from objects.group import GroupPolicy, ServerGroup

@@ -12,8 +12,10 @@ import sqlalchemy as sa
 
 from api.main import build_app
 from api.opts import ApiSettings
-from db.api import builds, operation_steps, operations, quotas
-from db.api.tables import finalized
+from db.api.operations import operations, steps
+from db.api.projects import quotas
+from db.api.queue import builds
+from db.api.rows.tables import finalized
 from objects.operation import OperationKind, OperationState
 from tests.functional.api.test_api_operations import (
     ADMIN,
@@ -73,7 +75,7 @@ def test_a_delete_leaves_the_server_to_be_restored(front: Front, server: str) ->
     assert act(front, server, "restore").status_code == 202
     assert states(front, server) == ("SOFT_DELETED", "soft-delete", "restoring")
     write(front, server, power="on", task_number=asked.number + 3, task_state="done")
-    front.database.write(operation_steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish, [asked.uuid], 1.0)
     assert states(front, server) == ("ACTIVE", "active", None)
     assert "it is not soft-deleted" in refusal(act(front, server, "restore"), 409)
 

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 import api.projects.usage
-from db.api import cell_mappings
-from db.api.tables import instance_mappings
+from db.api.deployment import cell_mappings
+from db.api.rows.tables import instance_mappings
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER

@@ -11,9 +11,10 @@ import falcon.testing
 import pytest
 
 from api.main import build_app
-from db.api import aggregates, mappings
-from db.api import networks as network_rows
-from db.api.epochs import Epoch, bump
+from db.api.deployment import aggregates
+from db.api.rows.epochs import Epoch, bump
+from db.api.servers import mappings
+from db.api.servers import networks as network_rows
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from objects.spec import RequestSpec

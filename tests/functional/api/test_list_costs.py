@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db.api import listing
+from db.api.servers import listing
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

@@ -11,7 +11,7 @@ import pytest
 
 from api.lookup import security_groups
 from api.opts import ApiSettings
-from db.api import finalized
+from db.api.rows import finalized
 from db.cell import instances
 from objects.messages_version import V1_0
 from objects.network import Network

@@ -12,7 +12,7 @@ import pytest
 from cells.discovery import discover
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.cell_conductor import CellConductor
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import services
 from objects import errors
 from objects.build import Report, ReportKind

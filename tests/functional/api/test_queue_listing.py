@@ -12,9 +12,10 @@ import pytest
 import re2
 import sqlalchemy as sa
 
-from db.api import listing, mappings, regexes
-from db.api.mappings import SORT_KEYS, ServerQuery, StateCount
-from db.api.tables import instance_mappings
+from db.api.rows import regexes
+from db.api.rows.tables import instance_mappings
+from db.api.servers import listing, mappings
+from db.api.servers.mappings import SORT_KEYS, ServerQuery, StateCount
 from db.sql.connection import Connection
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

@@ -15,9 +15,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import builds, events, mappings, quotas
-from db.api.events import FeedPosition
-from db.api.tables import instance_mappings
+from db.api.projects import quotas
+from db.api.queue import builds
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
+from db.api.rows.tables import instance_mappings
+from db.api.servers import mappings
 from db.audit import quotas as quota_audit
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter

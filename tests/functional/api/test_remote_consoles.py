@@ -25,9 +25,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.sync.client import ClientConnection
 
 from compute import console_relay
-from db.api import console_tokens
-from db.api.tables import console_tokens as tokens
-from db.api.tables import instance_mappings
+from db.api.rows.tables import console_tokens as tokens
+from db.api.rows.tables import instance_mappings
+from db.api.servers import console_tokens
 from db.cell.tables import services
 from objects.build import DeleteOrder
 from objects.console import ConsoleKind, ConsoleListener, access_path, digest_of

@@ -14,7 +14,7 @@ from api.lookup.boot_secrets import PASSWORD_LENGTH, new_password
 from api.main import build_app
 from api.opts import ApiSettings
 from db import secrets
-from db.api import mappings
+from db.api.servers import mappings
 from objects.spec import BootSecrets, RequestSpec
 from service.vault import Vault, new_key
 from tests.support.api import IMAGE, NEWEST, Front

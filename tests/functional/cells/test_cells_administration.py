@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cells.administration import NewCell, create_cell, find_cell, list_cells
-from db.api import cell_mappings, epochs
+from db.api.deployment import cell_mappings
+from db.api.rows import epochs
 from db.sql.engine import Database
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, CellState

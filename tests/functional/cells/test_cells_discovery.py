@@ -10,7 +10,8 @@ import pytest
 
 from cells.discovery import Discovery, HostConflict, discover
 from cells.registry import CellRegistry
-from db.api import epochs, host_mappings
+from db.api.deployment import host_mappings
+from db.api.rows import epochs
 from objects.cell import HostMapping
 from tests.support.cell_databases import Cells, cells_on, closed_port
 from tests.support.ground import USUAL

@@ -13,7 +13,7 @@ from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from cells.template import Local
-from db.api import cell_mappings, host_mappings
+from db.api.deployment import cell_mappings, host_mappings
 from db.cell import services
 from objects import errors
 from objects.cell import CELL0_UUID, CellMapping, CellState, HostMapping

@@ -10,7 +10,7 @@ import pytest
 from cells import releases
 from cells.releases import LIVE_S, cell_peers, level_peers
 from db import processes
-from db.api import finalized
+from db.api.rows import finalized
 from db.cell import services
 from db.cell.services import Beat
 from db.processes import Level

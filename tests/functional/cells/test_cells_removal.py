@@ -16,10 +16,13 @@ from compute.simulated import METADATA_KEY
 from conductor.apply import Applier
 from conductor.delete import Deleter
 from conductor.tidy import reap
-from db.api import aggregates, cell_removal, events, mappings, quotas
-from db.api import tables as api
-from db.api.cell_mappings import HasServers, UnfinishedWork
-from db.api.claims import Ledger
+from db.api.claims.claims import Ledger
+from db.api.deployment import aggregates
+from db.api.deployment.cell_mappings import HasServers, UnfinishedWork
+from db.api.projects import quotas
+from db.api.reconcile import cell_removal, events
+from db.api.rows import tables as api
+from db.api.servers import mappings
 from db.cell import compute_nodes
 from db.sql.connection import Connection
 from db.sql.engine import Database

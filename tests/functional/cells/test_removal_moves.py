@@ -9,7 +9,7 @@ import pytest
 
 from cells.administration import find_cell
 from cells.removal import RemovalFate, remove
-from db.api import operation_steps, thaw
+from db.api.operations import steps, thaw
 from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
@@ -41,7 +41,7 @@ def lose(site: Moved, cell: str) -> dict[str, str]:
 
 def started(site: Moved, operation: Operation) -> None:
     """What is left of the operation: its source is started, and it ends."""
-    site.cloud.api.write(operation_steps.given_up, [operation.uuid], site.cloud.api.now())
+    site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.now())
     assert site.state(operation)[0] is OperationState.STARTING
     site.tasked(operation.source_uuid or "", Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))
     site.finish()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import services
 from db.sql.engine import Database
 from db.sql.sync import latest

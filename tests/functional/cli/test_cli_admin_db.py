@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import cell_mappings
+from db.api.deployment import cell_mappings
 from db.sql.sync import latest
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cells import administration
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import compute_nodes, feed, services
 from db.sql.engine import Database
 from objects.cell import HostMapping

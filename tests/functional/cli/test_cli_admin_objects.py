@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import epochs
+from db.api.rows import epochs
 from db.sql.engine import Database
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell

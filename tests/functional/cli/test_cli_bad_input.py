@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cells.discovery import discover
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.cell import services
 from db.sql.engine import Database
 from objects.cell import HostMapping

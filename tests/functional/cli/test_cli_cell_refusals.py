@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell, list_cells
-from db.api import host_mappings
-from db.api.tables import instance_mappings
+from db.api.deployment import host_mappings
+from db.api.rows.tables import instance_mappings
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from cells.administration import CellChange, change_cell, list_cells
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.restored import RestoreWatch
-from db.api import builds, incarnation, leases, tables
-from db.api.claims import Ledger
-from db.api.incarnation import Known
+from db.api.claims.claims import Ledger
+from db.api.queue import builds, leases
+from db.api.rows import incarnation, tables
+from db.api.rows.incarnation import Known
 from db.cell import incarnation_mark
 from db.cell.incarnation_mark import KnownMark
 from db.sql.counting import StatementCounter

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api import edits, mappings, operations
-from db.api.edits import Edit
-from db.api.mappings import ServerQuery
-from db.api.operations import OperationQuery
+from db.api.operations import operations
+from db.api.operations.operations import OperationQuery
+from db.api.servers import edits, mappings
+from db.api.servers.edits import Edit
+from db.api.servers.mappings import ServerQuery
 from db.cell import services
 from objects.flavor import Flavor
 from objects.instance import State

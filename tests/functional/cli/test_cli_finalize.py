@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from db import processes
-from db.api import finalized, tables
+from db.api.rows import finalized, tables
 from db.cell import services
 from db.cell.services import Beat
 from db.sql.connection import Connection

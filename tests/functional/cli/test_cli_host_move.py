@@ -12,8 +12,9 @@ import pytest
 
 from cells.administration import list_cells
 from cells.discovery import discover
-from db.api import host_mappings, inventories
-from db.api.host_removal import to_cell
+from db.api.claims import inventories
+from db.api.deployment import host_mappings
+from db.api.deployment.host_removal import to_cell
 from db.cell import host_removal, services, staging
 from db.cell.services import Beat
 from db.sql.engine import Database

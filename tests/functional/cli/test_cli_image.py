@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import images
+from db.api.servers import images
 from db.sql.engine import Database
 from db.sql.sync import sync
 from images.store import FolderStore

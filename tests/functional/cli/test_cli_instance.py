@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from cells.administration import list_cells
-from db.api import mappings, tables
+from db.api.rows import tables
+from db.api.servers import mappings
 from db.cell import instances, staging
 from db.sql.engine import Database
 from objects import lifecycle

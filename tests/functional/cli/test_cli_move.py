@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import mappings
+from db.api.servers import mappings
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
 from service.periodic import wait_until

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from db.api import builds, quota_limits, quotas
+from db.api.projects import quota_limits, quotas
+from db.api.queue import builds
 from objects.quota import Admission, QuotaUsage
 from tests.support import fleet
 from tests.support.commands import Shell

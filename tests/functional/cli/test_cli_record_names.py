@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from db.api import builds
-from db.api.builds import NewServer
-from db.api.server_names import SERVERS_PER_TRANSACTION
+from db.api.queue import builds
+from db.api.queue.builds import NewServer
+from db.api.servers.names import SERVERS_PER_TRANSACTION
 from tests.support import fleet
 from tests.support.commands import Outcome, Shell
 from tests.support.conductor import FAR, NOW

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from db.api import decisions
+from db.api.claims import decisions
 from objects.decision import Decision
 from service.periodic import wait_until
 from tests.functional.cli.test_cli_standalone import file_of, standalone

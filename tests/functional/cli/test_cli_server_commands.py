@@ -25,9 +25,13 @@ from conductor.bury import Undertaker
 from conductor.guest_reader import GuestReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
-from db.api import cell_mappings, decisions, leases, mappings, operation_accept, operations, silences
-from db.api.operation_accept import NewOperation
-from db.api.silences import Silence
+from db.api.claims import decisions
+from db.api.deployment import cell_mappings, silences
+from db.api.deployment.silences import Silence
+from db.api.operations import accepting, operations
+from db.api.operations.accepting import NewOperation
+from db.api.queue import leases
+from db.api.servers import mappings
 from db.cell.tables import cell_processes
 from images.store import FolderStore
 from objects import errors
@@ -545,7 +549,7 @@ def test_status_counts(front: Front, operator: Operator) -> None:
         request_id="req-1",
         deadline=now + 60.0,
     )
-    front.database.write(operation_accept.accept, stop, now - 5.0)
+    front.database.write(accepting.accept, stop, now - 5.0)
     assert "Open operations: 1 in task, the oldest for " in operator.done("status")
     assert "Open operations: 1 in task, the oldest for " in operator.done("top --once")
     assert operator.json("status")["operations"]["task"]["count"] == 1

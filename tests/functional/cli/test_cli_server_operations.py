@@ -11,9 +11,10 @@ import sqlalchemy as sa
 
 from api.opts import ApiSettings
 from cli import waiting
-from db.api import flavors, operations
-from db.api.tables import instance_mappings
-from db.api.tables import operations as table
+from db.api.operations import operations
+from db.api.projects import flavors
+from db.api.rows.tables import instance_mappings
+from db.api.rows.tables import operations as table
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationArgs, OperationKind
 from objects.spec import BootSecrets

@@ -16,7 +16,7 @@ from cells.discovery import discover
 from cli import key_file
 from compute.main import VERSION
 from db import processes
-from db.api import tables
+from db.api.rows import tables
 from db.cell import services
 from db.cell.services import Beat
 from db.processes import Level

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api.tables import allocations, inventories
+from db.api.rows.tables import allocations, inventories
 from db.sql.engine import Database
 from tests.support.auditing import change
 from tests.support.cell_databases import Cells, closed_port

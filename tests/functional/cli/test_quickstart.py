@@ -9,7 +9,7 @@ import pytest
 
 from cells import administration
 from cli.app import main
-from db.api import flavors
+from db.api.projects import flavors
 from db.sql.engine import Database
 from service.vault import Vault
 from tests.support.commands import Outcome, Shell

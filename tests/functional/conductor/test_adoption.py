@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from cells.instance_mapping import adopt, map_instances
 from conductor.audit import rows, servers
 from conductor.audit import usage as usage_check
-from db.api import claims
-from db.api.claims import Ledger
-from db.api.ledger import Stamp
-from db.api.tables import allocations, build_requests, instance_mappings, quotas, request_specs
+from db.api.claims import claims
+from db.api.claims.claims import Ledger
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import allocations, build_requests, instance_mappings, quotas, request_specs
 from db.cell import instances
 from db.cell.tables import builds
 from db.sql.connection import ApiTransaction

@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api import cell_mappings, claims, epochs
-from db.api.claiming import Ask, Outdated
-from db.api.epochs import Epoch
+from db.api.claims import claims
+from db.api.claims.claiming import Ask, Outdated
+from db.api.deployment import cell_mappings
+from db.api.rows import epochs
+from db.api.rows.epochs import Epoch
 from db.sql.engine import Database
 from objects.cell import CellState
 from objects.decision import Decision

@@ -14,7 +14,10 @@ import pytest
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_queue import LEASE_PAGE_SIZE, QueueSweep
 from db import dead_letters
-from db.api import host_mappings, leases, mappings, server_groups
+from db.api.claims import server_groups
+from db.api.deployment import host_mappings
+from db.api.queue import leases
+from db.api.servers import mappings
 from db.sql.counting import StatementCounter
 from objects.cell import CELL0_UUID, HostMapping
 from objects.context import RequestContext

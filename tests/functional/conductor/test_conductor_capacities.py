@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from conductor.apply import Applier
-from db.api import claims, host_mappings, host_removal
+from db.api.claims import claims
+from db.api.deployment import host_mappings, host_removal
 from db.cell import services
 from objects import errors
 from objects.cell import HostMapping

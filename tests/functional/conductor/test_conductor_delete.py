@@ -10,7 +10,7 @@ import pytest
 
 from conductor.delete import Deleter
 from conductor.super_conductor import SuperConductor
-from db.api import mappings
+from db.api.servers import mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.cell import CELL0_UUID

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor.lease_renewer import LeaseRenewer
-from db.api import leases
+from db.api.queue import leases
 from tests.support.conductor import FAR, Queue
 from tests.support.databases import database_on
 

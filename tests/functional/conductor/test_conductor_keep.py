@@ -12,9 +12,10 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from conductor.main import PAUSE_ROUNDS
-from db.api import events, incarnation
-from db.api.claims import Ledger
-from db.api.tables import feed_cursors
+from db.api.claims.claims import Ledger
+from db.api.reconcile import events
+from db.api.rows import incarnation
+from db.api.rows.tables import feed_cursors
 from db.cell import feed
 from db.sql.counting import StatementCounter
 from service.pace import Pace

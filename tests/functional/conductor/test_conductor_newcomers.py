@@ -13,9 +13,10 @@ from cells.administration import delete_cell
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
 from conductor.newcomers import HostMapper
-from db.api import claims, host_mappings, host_removal
-from db.api import host_removal as api_host_removal
-from db.api.claims import Ledger
+from db.api.claims import claims
+from db.api.claims.claims import Ledger
+from db.api.deployment import host_mappings, host_removal
+from db.api.deployment import host_removal as api_host_removal
 from db.cell import host_removal as cell_host_removal
 from db.cell import services
 from db.cell.services import Beat

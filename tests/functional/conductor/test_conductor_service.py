@@ -15,7 +15,8 @@ from cells.cell import Cell
 from conductor.apply import Applier
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.main import CellConductorService, SuperConductorService
-from db.api import cell_mappings, claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import cell_mappings, host_mappings
 from db.cell import compute_nodes, instances
 from db.sql.sync import sync
 from objects.cell import CELL0_UUID, HostMapping

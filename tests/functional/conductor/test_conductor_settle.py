@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from conductor import settle as settling
 from conductor.settle import settle
 from conductor.tidy import reap
-from db.api import builds, claims
-from db.api.tables import build_requests, instance_mappings
+from db.api.claims import claims
+from db.api.queue import builds
+from db.api.rows.tables import build_requests, instance_mappings
 from db.cell import feed, staging
 from db.sql.connection import Connection
 from objects.instance import Instance, State

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from conductor.set_aside import SetAside
 from db import dead_letters
-from db.api import tables as api
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.dead_letters import LONGEST_RETRY_S, Level, retry_wait
 from db.sql.connection import Connection

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from conductor.tidy import remove_images
-from db.api import image_removals, images
+from db.api.servers import image_removals, images
 from images.drop import DropFolders
 from images.store import FolderStore
 from objects import errors

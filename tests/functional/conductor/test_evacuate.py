@@ -11,9 +11,10 @@ import pytest
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
 from conductor.evacuate import DeadHostSweep
 from conductor.feed_follower import FeedFollower
-from db.api import mappings, operations
-from db.api.mappings import ServerQuery
-from db.api.operations import OperationQuery
+from db.api.operations import operations
+from db.api.operations.operations import OperationQuery
+from db.api.servers import mappings
+from db.api.servers.mappings import ServerQuery
 from db.cell import services
 from objects import errors
 from objects.flavor import Flavor

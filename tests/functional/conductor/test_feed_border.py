@@ -13,7 +13,8 @@ from conductor.apply import Applier
 from conductor.audit import servers
 from conductor.audit.places import Places
 from db import dead_letters
-from db.api import claim_repair, claims, host_mappings
+from db.api.claims import claim_repair, claims
+from db.api.deployment import host_mappings
 from db.cell import compute_nodes, feed, instances
 from db.cell.tables import instances as instance_rows
 from db.sql.connection import Connection

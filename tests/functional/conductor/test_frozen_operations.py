@@ -13,12 +13,14 @@ from cells import last_body
 from cells.last_body import Ending
 from cells.thaw import Thaw
 from conductor.audit import operations as audit_operations
-from db.api import builds, holds, incarnation, operation_accept, operation_steps, thaw
-from db.api import operations as api_operations
-from db.api.tables import build_requests, instance_mappings
-from db.api.tables import holds as holds_table
-from db.api.tables import incarnation as incarnation_table
-from db.api.tables import operations as table
+from db.api.operations import accepting, steps, thaw
+from db.api.operations import operations as api_operations
+from db.api.queue import builds, holds
+from db.api.rows import incarnation
+from db.api.rows.tables import build_requests, instance_mappings
+from db.api.rows.tables import holds as holds_table
+from db.api.rows.tables import incarnation as incarnation_table
+from db.api.rows.tables import operations as table
 from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
@@ -92,8 +94,8 @@ def test_nobody_takes_a_step_of_a_frozen_operation(site: Moved) -> None:
     assert stored(site, operation).state is OperationState.BUILDING
     assert "cell1" in (stored(site, operation).frozen or "")
     ledger, now = site.conductor.ledger, site.cloud.api.now()
-    assert not ledger.write(operation_steps.give_up, {operation.uuid: "late"}, now).operations
-    refused(lambda: operation_steps.abort(ledger, operation.uuid, "enough"))
+    assert not ledger.write(steps.give_up, {operation.uuid: "late"}, now).operations
+    refused(lambda: steps.abort(ledger, operation.uuid, "enough"))
     refused(lambda: site.cloud.operate(uuid, OperationKind.STOP))
     refused(lambda: ledger.write(builds.delete, uuid, project_id=None, now=now))
     assert thawed(site) == {Fate.RESUME: 1}
@@ -117,7 +119,7 @@ def test_the_last_body_is_never_deleted(site: Moved, ending: Ending) -> None:
     operation = site.building(uuid, kind=OperationKind.RESIZE, flavor=LARGE)
     site.built(operation)
     if ending is Ending.CONFIRM:
-        site.conductor.ledger.write(operation_steps.switch, [operation.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(steps.switch, [operation.uuid], site.cloud.api.now())
     lost = uuid if ending is Ending.GIVE_UP else operation.twin_uuid or ""
     site.database(lost).write(set_state, lost, "deleted")
     with pytest.raises(errors.NotCompared):
@@ -165,7 +167,7 @@ def test_a_lost_move_on_its_way_is_open_again(site: Moved) -> None:
     site.auditor.repair()
     [found] = site.cloud.api.read(api_operations.open_for, [uuid]).values()
     assert (found.source_uuid, found.twin_uuid) == (uuid, operation.twin_uuid)
-    assert operation_accept.turn_of(found.number) == operation_accept.turn_of(operation.number)
+    assert accepting.turn_of(found.number) == accepting.turn_of(operation.number)
     thawed(site)
     site.built(operation)
     site.conductor.operator.sweep()

@@ -15,9 +15,9 @@ from conductor.adopt_guest import Adopted, Owner, adopt
 from conductor.audit import addresses as address_check
 from conductor.audit import servers
 from conductor.audit.places import Places
-from db.api import claims
-from db.api.ledger import Stamp
-from db.api.tables import addresses, instance_mappings, quotas, request_specs
+from db.api.claims import claims
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import addresses, instance_mappings, quotas, request_specs
 from db.cell import unknown_guests
 from db.cell.tables import builds as build_table
 from db.cell.tables import instances as instance_table

@@ -9,7 +9,8 @@ import pytest
 
 from cells.registry import CellRegistry
 from conductor.placed import Placed
-from db.api import host_mappings, host_removal, leases
+from db.api.deployment import host_mappings, host_removal
+from db.api.queue import leases
 from objects.cell import CELL0_UUID
 from objects.selection import Selection
 from tests.support.conductor_process import REGISTRY, Conductor

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from conductor.lookout import Lookout
-from db.api import epochs
-from db.api.cache import EpochCache, EpochReader
-from db.api.epochs import Epoch
+from db.api.rows import epochs
+from db.api.rows.cache import EpochCache, EpochReader
+from db.api.rows.epochs import Epoch
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from tests.support.databases import SERVERS, database_on

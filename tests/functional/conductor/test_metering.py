@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import metering as api_metering
+from db.api.rows import metering as api_metering
 from db.cell import instances, staging
 from db.cell import metering as cell_metering
 from objects import lifecycle

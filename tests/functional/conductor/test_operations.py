@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from compute.disks import Disk, read_disk, write_to_disk
-from db.api import mappings, operation_steps
+from db.api.operations import steps
+from db.api.servers import mappings
 from db.cell import services
 from objects.flavor import Flavor
 from objects.instance import Server, State
@@ -228,9 +229,9 @@ def test_a_resize_waits_for_its_user(cloud: World, confirmed: bool) -> None:
     assert server(cloud, uuid).host == "a2"
     cloud.settle()
     if confirmed:
-        cloud.keeper.ledger.write(operation_steps.confirm, [operation.uuid], cloud.api.now())
+        cloud.keeper.ledger.write(steps.confirm, [operation.uuid], cloud.api.now())
     else:
-        cloud.api.write(operation_steps.revert, [operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert, [operation.uuid], cloud.api.now())
     assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
     found = cloud.settle()
     assert server(cloud, uuid).host == ("a2" if confirmed else "a1")
@@ -246,9 +247,9 @@ def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, co
     assert cloud.ended(operation).state is OperationState.VERIFY
     assert server(cloud, uuid).host == "a2"
     if confirmed:
-        cloud.keeper.ledger.write(operation_steps.confirm, [operation.uuid], cloud.api.now())
+        cloud.keeper.ledger.write(steps.confirm, [operation.uuid], cloud.api.now())
     else:
-        cloud.api.write(operation_steps.revert, [operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert, [operation.uuid], cloud.api.now())
     assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
     found = cloud.settle()
     assert (server(cloud, uuid).host, power(cloud, uuid)) == ("a2" if confirmed else "a1", Power.ON)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from compute.simulated import METADATA_KEY
-from db.api import mappings, operations
+from db.api.operations import operations
+from db.api.servers import mappings
 from objects.instance import Server, State
 from objects.operation import Outcome
 from objects.phase import ServerPhase, phase_of

@@ -14,8 +14,9 @@ from cells.administration import CellChange
 from conductor.adopt_guest import Owner, adopt
 from conductor.audit.places import Places
 from conductor.main import SuperConductorService
-from db.api import incarnation, mappings
-from db.api import tables as api
+from db.api.rows import incarnation
+from db.api.rows import tables as api
+from db.api.servers import mappings
 from db.cell import incarnation_mark, unknown_guests
 from db.cell import tables as cell
 from objects.cell import CellState

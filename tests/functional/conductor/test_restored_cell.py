@@ -12,7 +12,8 @@ from cells.administration import CellChange, change_cell
 from conductor.adopt_guest import adopt
 from conductor.audit.places import Places
 from conductor.main import CellConductorService, SuperConductorService
-from db.api import incarnation, mappings
+from db.api.rows import incarnation
+from db.api.servers import mappings
 from db.cell import incarnation_mark, unknown_guests
 from db.cell import tables as cell
 from objects import errors

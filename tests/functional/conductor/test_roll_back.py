@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor.roll_back import BatchSweep
-from db.api import batches, builds
+from db.api.queue import batches, builds
 from db.sql.counting import StatementCounter
 from objects import errors
 from objects.instance import State

@@ -14,7 +14,7 @@ from conductor.build import Builder
 from conductor.cell_conductor import CellConductor
 from conductor.tidy import erase_decided, erase_finished
 from db import secrets
-from db.api import builds
+from db.api.queue import builds
 from db.cell import instances, staging
 from db.sql.connection import ApiTransaction
 from objects import errors

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from compute.journal import Received, received_by
 from conductor.operate import Operator
-from db.api import mappings, operation_accept, operations
-from db.api.operation_accept import NewOperation
+from db.api.operations import accepting, operations
+from db.api.operations.accepting import NewOperation
+from db.api.servers import mappings
 from db.cell import tasks
 from db.cell.tables import tasks as table
 from objects import errors
@@ -62,7 +63,7 @@ def rebuild(cloud: World, server: str, *, sealed: bool = True) -> Operation:
         args=ARGS,
         sealed=MASTER.seal(API, name, SECRETS) if sealed else None,
     )
-    return cloud.api.write(operation_accept.accept, asked, now)
+    return cloud.api.write(accepting.accept, asked, now)
 
 
 def operator(conductor: Conductor, vault: Vault) -> Operator:

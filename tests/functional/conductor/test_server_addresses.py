@@ -14,10 +14,12 @@ from cells.instance_mapping import adopt
 from compute.driver import GuestSpec
 from compute.simulated import METADATA_KEY
 from conductor.audit import addresses as check
-from db.api import addresses, builds, incarnation, mappings
-from db.api.ledger import Stamp
-from db.api.tables import addresses as address_table
-from db.api.tables import instance_mappings
+from db.api.queue import builds
+from db.api.rows import incarnation
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import addresses as address_table
+from db.api.rows.tables import instance_mappings
+from db.api.servers import addresses, mappings
 from db.cell.tables import builds as cell_builds
 from db.sql.connection import ApiTransaction
 from objects import errors, stored

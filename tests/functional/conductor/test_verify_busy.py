@@ -16,9 +16,9 @@ from cells.registry import CellRegistry
 from conductor.audit.audit import Audit
 from conductor.audit.background import BackgroundAudit
 from conductor.audit.places import Places
-from db.api import claims
-from db.api.claims import Ledger
-from db.api.tables import instance_mappings
+from db.api.claims import claims
+from db.api.claims.claims import Ledger
+from db.api.rows.tables import instance_mappings
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

@@ -12,10 +12,12 @@ import sqlalchemy as sa
 
 from conductor.audit import claims, feeds, guests, hosts, late, quota, secrets, servers, slots, usage
 from db import secrets as kept
-from db.api import claim_repair, events, host_mappings, server_groups
-from db.api import claims as ledger
-from db.api.tables import allocations, feed_cursors, group_slots, instance_mappings, inventories, quotas, request_specs
-from db.api.tables import host_mappings as host_table
+from db.api.claims import claim_repair, server_groups
+from db.api.claims import claims as ledger
+from db.api.deployment import host_mappings
+from db.api.reconcile import events
+from db.api.rows.tables import allocations, feed_cursors, group_slots, instance_mappings, inventories, quotas, request_specs
+from db.api.rows.tables import host_mappings as host_table
 from db.cell import compute_nodes, instances, services
 from db.cell.tables import build_secrets
 from db.cell.tables import builds as build_table

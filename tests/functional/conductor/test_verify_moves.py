@@ -11,11 +11,13 @@ import sqlalchemy as sa
 
 from conductor.audit import addresses, operations, permits, quota, rows, servers
 from conductor.audit.shelved import SHELVED_SINCE
-from db.api import builds, mappings, operation_steps, shelving
-from db.api import operations as api_operations
-from db.api.ledger import Stamp
-from db.api.tables import build_requests, instance_mappings
-from db.api.tables import operations as table
+from db.api.operations import operations as api_operations
+from db.api.operations import shelving, steps
+from db.api.queue import builds
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import build_requests, instance_mappings
+from db.api.rows.tables import operations as table
+from db.api.servers import mappings
 from db.audit import servers as audit_servers
 from db.cell import tasks
 from db.cell.tables import instances as instance_table
@@ -331,7 +333,7 @@ class TestOperations:
         assert site.auditor.kinds() == [(operations.TWINLESS, uuid)]
         assert site.auditor.repair() == []
         assert site.state(operation)[0] is OperationState.UNDOING
-        site.cloud.api.write(operation_steps.given_up, [operation.uuid], site.cloud.api.now())
+        site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.now())
         assert (site.server(uuid).state, site.state(operation)[1]) == ("active", Outcome.GIVEN_UP)
 
     def test_one_past_its_deadline_is_told_but_not_where_it_waits_for_its_user(self, site: Moved) -> None:
@@ -395,7 +397,7 @@ class TestRestored:
         assert (rows.UNMAPPED, twin) in site.auditor.kinds()
         self.settle(site)
         assert site.state(operation)[0] is OperationState.BUILDING
-        site.conductor.ledger.write(operation_steps.switch, [operation.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(steps.switch, [operation.uuid], site.cloud.api.now())
         assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (twin, Outcome.DONE)
         site.end(uuid)
 

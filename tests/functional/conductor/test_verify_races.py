@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from db.api import claim_repair, claims
-from db.api.ledger import Ledger
-from db.api.tables import inventories
+from db.api.claims import claim_repair, claims
+from db.api.rows.ledger import Ledger
+from db.api.rows.tables import inventories
 from db.audit import claims as audit_claims
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database

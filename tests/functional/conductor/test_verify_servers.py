@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from conductor.audit import batches, queue, rows, servers
 from conductor.roll_back import judge
-from db.api import holds
-from db.api.tables import build_requests, instance_mappings
-from db.api.tables import holds as hold_rows
+from db.api.queue import holds
+from db.api.rows.tables import build_requests, instance_mappings
+from db.api.rows.tables import holds as hold_rows
 from db.cell import instances, staging
 from db.cell.tables import instances as instance_table
 from objects import lifecycle

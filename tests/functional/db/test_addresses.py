@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import addresses, builds, leases, mappings, networks
-from db.api.tables import addresses as address_table
-from db.api.tables import instance_mappings
+from db.api.queue import builds, leases
+from db.api.rows.tables import addresses as address_table
+from db.api.rows.tables import instance_mappings
+from db.api.servers import addresses, mappings, networks
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

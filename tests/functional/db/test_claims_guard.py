@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api import builds, leases
+from db.api.queue import builds, leases
 from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-import db.api.ledger
-from db.api import claims, inventories
-from db.api.tables import writers
+import db.api.rows.ledger
+from db.api.claims import claims, inventories
+from db.api.rows.tables import writers
 from db.sql.connection import Connection
 from db.sql.engine import Database, OutcomeUnknown
 from objects.inventory import InventoryColumns
@@ -178,8 +178,8 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
 def test_a_pen_takes_a_new_id_after_a_while_and_the_oldest_ids_are_forgotten(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.api.ledger, "WRITER_LIFETIME_S", -1.0)
-    monkeypatch.setattr(db.api.ledger, "WRITERS_KEPT", 3)
+    monkeypatch.setattr(db.api.rows.ledger, "WRITER_LIFETIME_S", -1.0)
+    monkeypatch.setattr(db.api.rows.ledger, "WRITERS_KEPT", 3)
     pen = claims.Ledger(database, "long-lived")
     stamps = [pen.write(stamp_of) for _ in range(6)]
     assert [stamp.sequence for stamp in stamps] == [1] * 6

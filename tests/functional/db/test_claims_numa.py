@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import claims, finalized
-from db.api.tables import allocations, inventories
+from db.api.claims import claims
+from db.api.rows import finalized
+from db.api.rows.tables import allocations, inventories
 from db.audit import claims as audit_claims
 from db.sql.connection import Connection
 from db.sql.engine import Database

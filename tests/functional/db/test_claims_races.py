@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pytest
 
-from db.api import claims
+from db.api.claims import claims
 from db.sql.engine import Database
 from objects import errors
 from objects.group import GroupPolicy

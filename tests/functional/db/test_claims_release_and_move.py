@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.api import builds, claims, host_mappings, host_removal
-from db.api.tables import allocations, build_requests, instance_mappings
+from db.api.claims import claims
+from db.api.deployment import host_mappings, host_removal
+from db.api.queue import builds
+from db.api.rows.tables import allocations, build_requests, instance_mappings
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects.cell import CELL0_UUID, HostMapping

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import claim_repair, claims
-from db.api.inventories import UsageChange
-from db.api.tables import allocations, inventories
+from db.api.claims import claim_repair, claims
+from db.api.claims.inventories import UsageChange
+from db.api.rows.tables import allocations, inventories
 from db.audit import claims as audit_claims
 from db.sql.connection import Connection
 from db.sql.counting import StatementCounter

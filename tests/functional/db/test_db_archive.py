@@ -15,8 +15,8 @@ from cells import administration
 from cells.administration import CellChange, NewCell, create_cell
 from cli.archive_file import ArchiveFile
 from conductor.tidy import forget_deleted
-from db.api import cell_mappings
-from db.api import purge as api_purge
+from db.api.deployment import cell_mappings
+from db.api.reconcile import purge as api_purge
 from db.cell import purge as cell_purge
 from db.sql.connection import ApiTransaction
 from db.sql.engine import Database

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from db.api import epochs, flavors
-from db.api.cache import EpochCache, EpochReader
-from db.api.epochs import Epoch
+from db.api.projects import flavors
+from db.api.rows import epochs
+from db.api.rows.cache import EpochCache, EpochReader
+from db.api.rows.epochs import Epoch
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from db.api.tables import epochs
+from db.api.rows.tables import epochs
 from db.sql.counting import StatementCount, StatementCounter
 from db.sql.engine import Database
 from tests.support.databases import api_database, sqlite_url, synced

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api.tables import request_specs
+from db.api.rows.tables import request_specs
 from db.sql.engine import Database, DuplicateEntry, NestedWrite, WriteInRead
 from objects import errors
 from service.periodic import wait_until

@@ -12,11 +12,14 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import claims, events, inventories, leases, mappings
-from db.api.claiming import _STANDING
-from db.api.events import FeedPosition
-from db.api.tables import allocations, instance_mappings
-from db.api.tables import group_slots as slots
+from db.api.claims import claims, inventories
+from db.api.claims.claiming import _STANDING
+from db.api.queue import leases
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
+from db.api.rows.tables import allocations, instance_mappings
+from db.api.rows.tables import group_slots as slots
+from db.api.servers import mappings
 from db.cell import feed, instances, staging
 from db.cell.tables import instances as instance_rows
 from db.sql import retry

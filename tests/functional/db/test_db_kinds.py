@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from db.api import flavors
+from db.api.projects import flavors
 from db.cell import services
 from db.sql.engine import ApiDatabase, CellDatabase
 from db.sql.sync import sync

@@ -13,8 +13,11 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from db.api import builds, claims, events, leases, mappings
-from db.api.events import FeedPosition
+from db.api.claims import claims
+from db.api.queue import builds, leases
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
+from db.api.servers import mappings
 from db.audit import quotas
 from db.cell import compute_nodes, feed, instances, services, staging
 from db.sql.engine import Database

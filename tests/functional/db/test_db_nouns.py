@@ -11,9 +11,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import aggregates, cell_mappings, epochs, flavors, host_mappings, server_groups
-from db.api.epochs import Epoch
-from db.api.tables import instance_mappings
+from db.api.claims import server_groups
+from db.api.deployment import aggregates, cell_mappings, host_mappings
+from db.api.projects import flavors
+from db.api.rows import epochs
+from db.api.rows.epochs import Epoch
+from db.api.rows.tables import instance_mappings
 from db.sql.engine import Database
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping

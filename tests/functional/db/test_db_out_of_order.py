@@ -15,8 +15,9 @@ from cells.bulkhead import BulkheadSettings
 from cells.cell import Cell
 from cells.feed import FeedReader
 from conductor.apply import Applier
-from db.api import claims, mappings
-from db.api.tables import writers
+from db.api.claims import claims
+from db.api.rows.tables import writers
+from db.api.servers import mappings
 from db.cell import feed, instances, staging
 from db.sql import retry
 from db.sql import url as urls

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from db.api import claiming
-from db.api.tables import build_requests
+from db.api.claims import claiming
+from db.api.rows.tables import build_requests
 from tests.support.databases import database_on
 
 OFTEN = 15

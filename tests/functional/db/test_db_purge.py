@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from cells import administration
 from cells.administration import CellChange
-from db.api import purge as api_purge
-from db.api import tables as api
+from db.api.reconcile import purge as api_purge
+from db.api.rows import tables as api
 from db.cell import purge as cell_purge
 from db.cell import tables as cell
 from db.sql.engine import Database

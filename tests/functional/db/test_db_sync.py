@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from db.api import tables as api
+from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql.engine import Database
 from db.sql.sync import Kind, current, latest, sync, version_table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api.tables import epochs
+from db.api.rows.tables import epochs
 from db.sql import engine, retry
 from db.sql import url as urls
 from db.sql.engine import Database

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api.tables import epochs
+from db.api.rows.tables import epochs
 from db.sql.engine import Database
 from db.sql.sync import current, sync
 from objects import errors

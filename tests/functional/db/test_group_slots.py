@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import group_slots
-from db.api.group_slots import NewMembers
+from db.api.claims import group_slots
+from db.api.claims.group_slots import NewMembers
 from db.sql.connection import ApiTransaction
 from db.sql.engine import Database
 from objects.group import GroupPolicy, ServerGroup

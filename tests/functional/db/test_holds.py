@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import claims, due, holds, incarnation, leases, metering, quotas, server_groups
-from db.api.incarnation import Known
-from db.api.tables import build_requests
-from db.api.tables import holds as hold_rows
+from db.api.claims import claims, server_groups
+from db.api.projects import quotas
+from db.api.queue import due, holds, leases
+from db.api.rows import incarnation, metering
+from db.api.rows.incarnation import Known
+from db.api.rows.tables import build_requests
+from db.api.rows.tables import holds as hold_rows
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api import aggregates, host_mappings, tables
-from db.api import host_removal as api_host_removal
+from db.api.deployment import aggregates, host_mappings
+from db.api.deployment import host_removal as api_host_removal
+from db.api.rows import tables
 from db.cell import compute_nodes, services
 from db.cell import host_removal as cell_host_removal
 from objects import errors

@@ -13,11 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.image_rows import add_unchecked, complete_rows, missing_images
-from db.api import images, server_images
-from db.api.images import ImageQuery, SortKey
-from db.api.server_images import UploadedImage
-from db.api.tables import images as table
-from db.api.tables import server_images as project_table
+from db.api.rows.tables import images as table
+from db.api.rows.tables import server_images as project_table
+from db.api.servers import images, server_images
+from db.api.servers.images import ImageQuery, SortKey
+from db.api.servers.server_images import UploadedImage
 from db.sql.engine import ApiDatabase, Database
 from images.store import FolderStore
 from objects import errors

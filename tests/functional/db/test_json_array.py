@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 import sqlalchemy as sa
 
-from db.api import claims, host_mappings
-from db.api.tables import inventories
+from db.api.claims import claims
+from db.api.deployment import host_mappings
+from db.api.rows.tables import inventories
 from db.sql import dialect
 from db.sql.engine import Database
 from objects.cell import HostMapping

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from db import outbox
-from db.api import shelving
+from db.api.operations import shelving
 from db.sql.engine import Database
 from objects import payload
 from objects.flavor import Flavor

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from db.api import builds, claims, mappings, metering, operation_steps, operations, purge, quotas
-from db.api.operations import OperationQuery
+from db.api.claims import claims
+from db.api.operations import operations, steps
+from db.api.operations.operations import OperationQuery
+from db.api.projects import quotas
+from db.api.queue import builds
+from db.api.reconcile import purge
+from db.api.rows import metering
+from db.api.servers import mappings
 from db.audit import quotas as quota_audit
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -212,7 +218,7 @@ def test_an_operation_that_ends_is_counted_once_it_is_committed(moves: Moves) ->
     operation = moves.moved(moves.active())
 
     def lose(tx: Connection, stamp: claims.Stamp) -> None:
-        operation_steps.switch(tx, stamp, [operation.uuid], NOW)  # type: ignore[arg-type]  # any transaction will do
+        steps.switch(tx, stamp, [operation.uuid], NOW)  # type: ignore[arg-type]  # any transaction will do
         raise errors.Conflict("the transaction is lost")
 
     before = counter._value.get()

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.api import addresses, builds, finalized, networks, ports
+from db.api.queue import builds
+from db.api.rows import finalized
+from db.api.servers import addresses, networks, ports
 from db.sql.engine import Database
 from objects import errors
 from objects.messages_version import V1_0, V1_1

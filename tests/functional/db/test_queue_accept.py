@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from db.api import builds, mappings, purge
-from db.api.builds import Accepted
+from db.api.queue import builds
+from db.api.queue.builds import Accepted
+from db.api.reconcile import purge
+from db.api.servers import mappings
 from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import mappings
-from db.api.builds import Deleted
-from db.api.tables import build_requests
+from db.api.queue.builds import Deleted
+from db.api.rows.tables import build_requests
+from db.api.servers import mappings
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

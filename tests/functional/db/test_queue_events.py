@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from db.api import events, mappings
-from db.api.events import FeedPosition
+from db.api.reconcile import events
+from db.api.reconcile.events import FeedPosition
+from db.api.servers import mappings
 from db.sql.engine import Database
 from objects import errors, stored
 from objects.feed import EventKind, FeedEvent, InstanceSummary

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import leases
-from db.api.tables import build_requests
+from db.api.queue import leases
+from db.api.rows.tables import build_requests
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from tests.support.conductor import FAR, LEASE, NOW, Queue

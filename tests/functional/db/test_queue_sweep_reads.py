@@ -9,12 +9,15 @@ import pytest
 import sqlalchemy as sa
 
 from db import dead_letters, secrets
-from db.api import batches, due, epochs, image_removals, leases, mappings, silences
-from db.api.due import SweepsDue
-from db.api.epochs import Epoch
-from db.api.mappings import MappingState
-from db.api.silences import Silence
-from db.api.tables import build_requests, instance_mappings
+from db.api.deployment import silences
+from db.api.deployment.silences import Silence
+from db.api.queue import batches, due, leases
+from db.api.queue.due import SweepsDue
+from db.api.rows import epochs
+from db.api.rows.epochs import Epoch
+from db.api.rows.tables import build_requests, instance_mappings
+from db.api.servers import image_removals, mappings
+from db.api.servers.mappings import MappingState
 from db.sql.connection import Connection
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

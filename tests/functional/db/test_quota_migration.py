@@ -8,7 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from db import online
-from db.api import builds, claims, mappings, quotas
+from db.api.claims import claims
+from db.api.projects import quotas
+from db.api.queue import builds
+from db.api.servers import mappings
 from db.audit import quotas as quota_audit
 from db.sql.connection import Connection
 from db.sql.engine import Database

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.api import keypairs, tables
+from db.api.projects import keypairs
+from db.api.rows import tables
 from db.sql.engine import Database
 from objects import errors
 from objects.keypair import KeyPair, KeyType

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from db import secrets
-from db.api import builds
-from db.api.builds import HandOver
+from db.api.queue import builds
+from db.api.queue.builds import HandOver
 from db.cell import instances, staging
 from db.cell.tables import build_secrets
 from db.secrets import Kept

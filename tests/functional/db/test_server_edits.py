@@ -12,9 +12,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from db.api import builds, edits, mappings, purge, tables
-from db.api.edits import Edit, Edited
-from db.api.listing import ServerQuery
+from db.api.queue import builds
+from db.api.reconcile import purge
+from db.api.rows import tables
+from db.api.servers import edits, mappings
+from db.api.servers.edits import Edit, Edited
+from db.api.servers.listing import ServerQuery
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import image_removals, server_images
-from db.api.tables import image_removals as removals
-from db.api.tables import server_images as table
+from db.api.rows.tables import image_removals as removals
+from db.api.rows.tables import server_images as table
+from db.api.servers import image_removals, server_images
 from db.sql.engine import Database
 from objects.feed import EventKind
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.api import builds, edits, purge, quotas, server_names, tables
-from db.api.builds import NewBatch, NewServer
-from db.api.edits import Edit
-from db.api.server_names import SharedName
+from db.api.projects import quotas
+from db.api.queue import builds
+from db.api.queue.builds import NewBatch, NewServer
+from db.api.reconcile import purge
+from db.api.rows import tables
+from db.api.servers import edits
+from db.api.servers import names as server_names
+from db.api.servers.edits import Edit
+from db.api.servers.names import SharedName
 from db.sql.engine import Database
 from objects import errors
 from objects.quota import Admission, OwnLimits

@@ -9,9 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.tidy import remove_images
-from db.api import image_removals, quotas, shelving
-from db.api.tables import image_removals as removals
-from db.api.tables import request_specs
+from db.api.operations import shelving
+from db.api.projects import quotas
+from db.api.rows.tables import image_removals as removals
+from db.api.rows.tables import request_specs
+from db.api.servers import image_removals
 from db.audit import quotas as quota_audit
 from db.audit import snapshot
 from db.sql.engine import Database

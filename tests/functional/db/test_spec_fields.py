@@ -11,8 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from db import online
-from db.api import listing, purge, repair, tables
-from db.api.listing import ServerQuery
+from db.api.reconcile import purge, repair
+from db.api.rows import tables
+from db.api.servers import listing
+from db.api.servers.listing import ServerQuery
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
 from db.sql.sync import sync

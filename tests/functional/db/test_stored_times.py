@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db.api import incarnation, leases
-from db.api.tables import build_requests, instance_mappings
-from db.api.tables import incarnation as incarnation_rows
+from db.api.queue import leases
+from db.api.rows import incarnation
+from db.api.rows.tables import build_requests, instance_mappings
+from db.api.rows.tables import incarnation as incarnation_rows
 from db.cell import instances
 from db.cell.tables import builds, feed
 from db.sql import clock

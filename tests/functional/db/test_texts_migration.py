@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.api import host_mappings, listing, mappings
-from db.api import tables as api
-from db.api.listing import ServerQuery
+from db.api.deployment import host_mappings
+from db.api.rows import tables as api
+from db.api.servers import listing, mappings
+from db.api.servers.listing import ServerQuery
 from db.cell import staging
 from db.cell import tables as cell
 from db.sql.engine import Database

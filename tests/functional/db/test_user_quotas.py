@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api import builds, quotas, user_quotas
-from db.api.tables import finalized, instance_mappings
-from db.api.tables import quotas as quota_rows
+from db.api.projects import quotas, user_quotas
+from db.api.queue import builds
+from db.api.rows.tables import finalized, instance_mappings
+from db.api.rows.tables import quotas as quota_rows
 from db.audit import quotas as quota_audit
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter

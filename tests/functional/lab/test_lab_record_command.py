@@ -12,9 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from cells import administration
-from db.api import incarnation, inventories
-from db.api.ledger import Stamp
-from db.api.tables import host_mappings, instance_mappings, request_specs
+from db.api.claims import inventories
+from db.api.rows import incarnation
+from db.api.rows.ledger import Stamp
+from db.api.rows.tables import host_mappings, instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
 from db.sql.engine import Database
 from lab.fleet import read_fleet

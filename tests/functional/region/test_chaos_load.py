@@ -13,7 +13,7 @@ import waitress.server
 from chaos.load import Load
 from chaos.plan import FLAVORS, SMALL, Boot, FlavorPlan
 from chaos.proxy import Proxies
-from db.api import flavors
+from db.api.projects import flavors
 from objects.flavor import Flavor
 from service.periodic import wait_until
 from tests.support.api import Front

@@ -28,7 +28,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 
 def group(cloud: Region, name: str) -> dict[str, str]:
-    from db.api import server_groups
+    from db.api.claims import server_groups
     from db.sql.engine import Database
 
     database = Database(cloud.folder.database_url("api"))

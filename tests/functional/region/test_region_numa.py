@@ -10,7 +10,7 @@ import pytest
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.simulated import METADATA_KEY, journal_path
-from db.api import claims
+from db.api.claims import claims
 from db.sql.engine import Database
 from objects import errors, numa
 from service.periodic import wait_until

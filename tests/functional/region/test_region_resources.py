@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from compute.driver import Guest
 from compute.journal import read_guests
 from compute.simulated import journal_path
-from db.api import claims
-from db.api.tables import inventories
+from db.api.claims import claims
+from db.api.rows.tables import inventories
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from db.api import images
+from db.api.servers import images
 from db.sql.engine import ApiDatabase
 from images.store import FolderStore
 from service.periodic import wait_until

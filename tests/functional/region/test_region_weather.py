@@ -9,7 +9,7 @@ import pytest
 
 from cli.all_in_one import StateFolder
 from compute.simulated import METADATA_KEY
-from db.api import host_mappings
+from db.api.deployment import host_mappings
 from db.sql.engine import Database
 from objects import errors
 from service.periodic import wait_until

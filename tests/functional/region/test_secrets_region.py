@@ -19,7 +19,7 @@ from cli import key_file
 from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
 from compute.journal import Received, read_entries, received_by
 from compute.simulated import METADATA_KEY, journal_path
-from db.api.tables import request_secrets
+from db.api.rows.tables import request_secrets
 from db.cell.tables import build_secrets
 from db.sql.connection import Connection
 from db.sql.engine import Database

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db.api import builds
+from db.api.queue import builds
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup
 from objects.selection import Selection

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api import claims, decisions
+from db.api.claims import claims, decisions
 from db.sql.counting import StatementCounter
 from objects import errors
 from objects.context import RequestContext

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from cells.registry import CellRegistry
-from db.api import aggregates, claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import aggregates, host_mappings
 from db.cell import compute_nodes, feed, services
 from db.cell.tables import compute_nodes as compute_nodes_table
 from db.sql.connection import CellTransaction

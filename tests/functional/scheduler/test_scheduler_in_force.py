@@ -15,9 +15,10 @@ import pytest
 from cells import host_service
 from cells.host_service import HostChange
 from cells.registry import CellRegistry
-from db.api import aggregates, claims, host_mappings
-from db.api.cell_mappings import get, update
-from db.api.epochs import Epoch, bump
+from db.api.claims import claims
+from db.api.deployment import aggregates, host_mappings
+from db.api.deployment.cell_mappings import get, update
+from db.api.rows.epochs import Epoch, bump
 from db.cell import services
 from db.sql.connection import ApiTransaction
 from objects import errors

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.tidy import reap
-from db.api import claims
-from db.api.tables import instance_mappings
+from db.api.claims import claims
+from db.api.rows.tables import instance_mappings
 from objects import errors
 from objects.cell import CellState
 from objects.destination import Destination

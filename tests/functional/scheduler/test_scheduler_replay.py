@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api import decisions, mappings
+from db.api.claims import decisions
+from db.api.servers import mappings
 from objects import errors
 from objects.group import GroupPolicy
 from objects.move import MoveKind

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from conductor.tidy import tidy
-from db.api import decisions
+from db.api.claims import decisions
 from db.sql.connection import ApiTransaction
 from db.sql.url import LOCK_TIMEOUT_S
 from objects import errors

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from cells.registry import CellRegistry
-from db.api import claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import host_mappings
 from db.cell import services
 from objects import errors
 from objects.cell import HostMapping

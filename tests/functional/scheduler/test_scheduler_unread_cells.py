@@ -16,7 +16,8 @@ import sqlalchemy as sa
 
 from cells.bulkhead import BulkheadSettings
 from cells.registry import CellRegistry, open_database
-from db.api import claims, host_mappings
+from db.api.claims import claims
+from db.api.deployment import host_mappings
 from db.sql.engine import CellDatabase
 from objects import errors
 from objects.capacity import Capacity

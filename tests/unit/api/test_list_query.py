@@ -11,7 +11,7 @@ import pytest
 from api.http.microversions import MAXIMUM, MINIMUM, Version
 from api.http.paging import Page, Position, next_link, page_of
 from api.servers.query import server_query
-from db.api.listing import ServerQuery, Value
+from db.api.servers.listing import ServerQuery, Value
 from objects import errors
 from tests.support.callers import call
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cells.emptying import HostCondition, MoveOrder, Need, conditions, judge
-from db.api.operations import Body
+from db.api.operations.operations import Body
 from db.cell.instances import DueRow
 from db.cell.services import SeenService
 from objects.compute_node import Service

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cells.verdict import Seen, judge
-from db.api.operations import Body, OpenOperation
+from db.api.operations.operations import Body, OpenOperation
 from objects.instance import Server, State
 from objects.instance_row import InstanceRow
 from objects.operation import Operation, OperationKind, OperationState

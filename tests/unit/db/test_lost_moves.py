@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from db.api.operation_accept import moving
-from db.api.operations import Body
+from db.api.operations.accepting import moving
+from db.api.operations.operations import Body
 from objects.instance import Server
 from objects.operation import OperationKind
 from objects.task import Power

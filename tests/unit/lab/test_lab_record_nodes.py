@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from db.api.history import PastBody
+from db.api.reconcile.history import PastBody
 from lab.fleet import read_fleet
 from lab.record import FLEET_COLUMNS, TRACE_COLUMNS, Names, Recorder, fleet_of
 from lab.table_file import NewTable

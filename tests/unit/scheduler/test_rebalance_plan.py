@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from db.api.displaced import ClaimedBody, DisplacedServers
-from db.api.movable import MovableServers
+from db.api.claims.displaced import ClaimedBody, DisplacedServers
+from db.api.operations.movable import MovableServers
 from objects import numa
 from objects.group import GroupPolicy
 from objects.numa import HostNumaNode

@@ -10,7 +10,7 @@ from typing import cast
 import sqlalchemy as sa
 from alembic import op
 
-from db.api import spec_fields
+from db.api.rows import spec_fields
 from db.sql.connection import ApiTransaction
 from db.sql.migrations.shorthand import Name, Uuid, add_column, column, create_table
 

@@ -1,0 +1,310 @@
+"""Claims: the resources that each instance holds on a host.
+
+Only schedulers make claims. The transaction that ends or moves an instance releases or moves its claim. ``docs/protocol.md``
+defines the guards. Every writer locks in this order: build requests, allocations, server groups, inventories by id, group slots.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_db.exception import RetryRequest
+
+from db.api.claims import group_slots, inventories, resources
+from db.api.claims.claiming import Ask, Claimed, Outdated, Planner, Raced, claim, rehearse
+from db.api.claims.inventories import (
+    UsageChange,
+    changed_since,
+    forget_lost_events,
+    positions,
+    read_after,
+    read_all,
+    set_inventory,
+    tell_service,
+)
+from db.api.rows.ledger import Ledger, Stamp
+from db.api.rows.tables import allocations, build_requests, instance_mappings
+from db.api.rows.tables import inventories as inventory_table
+from db.sql import dialect
+from db.sql.connection import ApiTransaction
+from db.sql.keyed import KeyedDelete, by_index
+from db.sql.readable import whole_row
+from objects import numa, stored
+from objects.base import Object
+from objects.cell import CELL0_UUID
+from objects.selection import Selection
+
+__all__ = [
+    "Ask",
+    "ClaimMove",
+    "Claimed",
+    "Ledger",
+    "Outdated",
+    "Planner",
+    "Raced",
+    "Stamp",
+    "changed_since",
+    "claim",
+    "forget_lost_events",
+    "free_slots",
+    "lock_places",
+    "move",
+    "orphans",
+    "positions",
+    "read_after",
+    "read_all",
+    "rehearse",
+    "release",
+    "set_inventory",
+    "tell_service",
+]
+
+LOG = logging.getLogger(__name__)
+
+
+class ClaimMove(Object, frozen=True, kw_only=True):
+    """The instance is on this host now, whatever it had claimed.
+
+    ``cell_uuid``: the cell that reports the move, which may name only its own hosts; None: an operator.
+    """
+
+    instance_uuid: str
+    host: str
+    node: str
+    cell_uuid: str | None = None
+
+
+_RELEASE = KeyedDelete(
+    allocations.c.instance_uuid,
+    returning=[
+        allocations.c.instance_uuid,
+        allocations.c.inventory_id,
+        allocations.c.vcpus,
+        allocations.c.memory_mb,
+        allocations.c.disk_gb,
+        allocations.c.resources,
+        allocations.c.group_uuid,
+    ],
+)
+
+
+def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
+    """Release the claims and group slots of these instances; return how many had a claim. Idempotent."""
+    changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
+    grouped: list[str] = []
+    released = 0
+    for row in _RELEASE(tx, sorted(set(uuids))):
+        whole_row(row, allocations)  # before anything is changed: usage that is subtracted twice or never is worse than a refusal
+        released += 1
+        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        if row.group_uuid is not None:
+            grouped.append(row.instance_uuid)
+    _change(tx, stamp, changes)
+    if grouped:  # after the inventories: the lock order of claims
+        group_slots.free(tx, grouped, held_only=False)
+    return released
+
+
+def free_slots(tx: ApiTransaction, uuids: Sequence[str]) -> None:
+    """Free the slots held for retries of these instances, because their builds are over."""
+    group_slots.free(tx, uuids, held_only=True)
+
+
+def _usage(row: sa.Row[Any]) -> UsageChange:
+    """The usage that a claim adds to its inventory."""
+    return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
+
+
+def _change(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange], needed: Set[int] = frozenset()) -> None:
+    """Change the usage of inventories, skipping those that are gone.
+
+    ``needed``: ids that must exist; raises RetryRequest if one does not.
+    """
+    if len(changes) > 1:  # an UPDATE of several rows locks them in no defined order, so lock them first
+        there = {row.id for row in inventories.lock(tx, changes)}
+        if needed - there:
+            raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
+        changes = {inventory: usage for inventory, usage in changes.items() if inventory in there}
+    inventories.add_usage(tx, stamp, changes)
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------------------
+
+_CLAIMS = by_index(
+    sa.select(allocations)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(allocations.c.instance_uuid)
+    .with_for_update(),
+    allocations,
+)
+_MOVE = (
+    sa.update(allocations)
+    .where(allocations.c.instance_uuid == sa.bindparam("uuid"))
+    .values(inventory_id=sa.bindparam("to"), resources=sa.bindparam("custom"))
+)
+_FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node, inventory_table.c.cell_uuid).where(
+    inventory_table.c.host.in_(dialect.uuids("hosts"))
+)
+_CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inventory_table.c.id.in_(dialect.uuids("ids")))
+
+
+def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
+    """Move claims to the hosts where the instances are now, even if these are full. An instance without a claim gets none.
+
+    A host without an inventory gets one without capacity, so that usage is right and nothing else is claimed there. A move that a
+    cell reports to a host of another cell is refused and logged.
+    """
+    wanted = {move.instance_uuid: move for move in moves}
+    claimed = _read_claims(tx, sorted(wanted))
+    targets = _targets(tx, stamp, [(wanted[row.instance_uuid], row.inventory_id) for row in claimed])
+    changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
+    moved: list[dict[str, Any]] = []
+    grouped: list[tuple[str, str]] = []
+    for row in claimed:
+        move = wanted[row.instance_uuid]
+        to, home = targets[move.host, move.node]
+        if to == row.inventory_id:
+            continue
+        if move.cell_uuid is not None and home not in (move.cell_uuid, ""):
+            LOG.error(
+                "cell %s says that %s moved to host %s of cell %s: refused", move.cell_uuid, row.instance_uuid, move.host, home
+            )
+            continue
+        amounts = _amounts_at(row, move)
+        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        changes[to] = changes[to].plus(UsageChange(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.pairs(amounts)))
+        moved.append({"uuid": row.instance_uuid, "to": to, "custom": resources.dump(amounts)})
+        if row.group_uuid is not None:
+            grouped.append((row.group_uuid, row.instance_uuid))
+    if moved:
+        tx.execute(_MOVE, moved)
+    _change(tx, stamp, changes, {row["to"] for row in moved})
+    for group_uuid, uuid in grouped:
+        group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
+
+
+def _amounts_at(row: sa.Row[Any], move: ClaimMove) -> dict[str, int]:
+    """The amounts by class of a claim on its new host: on the NUMA nodes there that the scheduler chose, if it is an alternate."""
+    chosen = stored.load_or_none(row.selection, tuple[Selection, ...]) or ()
+    nodes = next((each.numa_nodes for each in chosen if (each.host, each.node) == (move.host, move.node)), ())
+    return numa.without(resources.load(row.resources)) | numa.taken(nodes, row.vcpus, row.memory_mb)
+
+
+def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) -> None:
+    """Lock the inventories of these instances' claims and all inventories of these hosts, in the order of their ids.
+
+    For a transaction that changes some of them now and others later, which would break the lock order.
+    """
+    ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
+    inventories.lock(tx, ids | {key for key, _ in _find(tx, sorted(set(hosts))).values()})
+
+
+def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
+    rows: list[sa.Row[Any]] = []
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})
+    return rows
+
+
+def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, int]]) -> dict[tuple[str, str], tuple[int, str]]:
+    """Ids and cells of the inventories moved to, by (host, node). Missing ones are created."""
+    places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
+    targets = _find(tx, sorted({host for host, _ in places}))
+    missing = sorted(place for place in places if place not in targets)
+    if not missing:
+        return targets
+    cells = {row.id: row.cell_uuid for row in tx.execute(_CELLS, {"ids": sorted({places[place] for place in missing})})}
+    empty = {"cap_vcpus": 0.0, "cap_memory_mb": 0.0, "cap_disk_gb": 0.0, "writer": stamp.writer, "wseq": stamp.sequence}
+    for host, node in missing:
+        LOG.warning(
+            "an instance moved to host %s, node %s, which has no inventory yet: one without capacity is created",
+            host,
+            node,
+        )
+    inventories.insert(tx, [{"host": h, "node": n, "cell_uuid": cells.get(places[h, n], ""), **empty} for h, n in missing])
+    return _find(tx, sorted({host for host, _ in places}))
+
+
+def _find(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
+    """Id and cell of each inventory of these hosts, by (host, node)."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
+    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
+        found |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
+    return found
+
+
+# -- the audit -----------------------------------------------------------------------------------------------------------------
+
+_ORPHANS = (
+    sa.select(allocations.c.instance_uuid)
+    .outerjoin(build_requests, build_requests.c.instance_uuid == allocations.c.instance_uuid)
+    .outerjoin(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
+    .where(
+        build_requests.c.instance_uuid.is_(None),
+        sa.or_(
+            instance_mappings.c.instance_uuid.is_(None),
+            instance_mappings.c.cell_uuid == CELL0_UUID,
+            instance_mappings.c.state.in_(("error", "deleted")),
+            sa.and_(instance_mappings.c.cell_uuid.is_(None), instance_mappings.c.deleted.is_(sa.true())),
+        ),
+    )
+    .order_by(allocations.c.instance_uuid)
+)
+_ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids()))
+
+
+def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
+    """Instances with an orphaned claim: no build request, and no server that still needs it. That is final, so release it any time.
+
+    ``among``: check only these, at most ``dialect.IN_LIST_SIZE``.
+    """
+    if among is None:
+        return list(tx.execute(_ORPHANS).scalars())
+    return list(tx.execute(_ORPHANS_AMONG, {"uuids": list(among)}).scalars())
+
+
+_TAKEN = (
+    sa.select(allocations.c.instance_uuid, allocations.c.inventory_id, inventory_table.c.host)
+    .join_from(allocations, inventory_table, inventory_table.c.id == allocations.c.inventory_id)
+    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .order_by(allocations.c.instance_uuid)
+)
+
+
+def taken(tx: ApiTransaction, uuids: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Of the instances that have a claim: uuid, inventory and host."""
+    found: list[tuple[str, int, str]] = []
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_TAKEN, {"uuids": sorted(uuids)[start : start + dialect.IN_LIST_SIZE]})
+        found += [(row.instance_uuid, row.inventory_id, row.host) for row in rows]
+    return found
+
+
+# the home row of a server names the body that has the claim
+_PLACES = (
+    sa.select(instance_mappings.c.instance_uuid, inventory_table.c.host)
+    .join_from(
+        instance_mappings,
+        allocations,
+        allocations.c.instance_uuid == sa.func.coalesce(instance_mappings.c.body_uuid, instance_mappings.c.instance_uuid),
+    )
+    .join(inventory_table, inventory_table.c.id == allocations.c.inventory_id)
+    .where(
+        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.server_uuid.is_(None),
+        instance_mappings.c.project_id == sa.bindparam("project"),
+    )
+)
+
+
+def hosts_of(tx: ApiTransaction, project_id: str, uuids: Sequence[str]) -> dict[str, str]:
+    """The hosts of these servers, by uuid. Servers of other projects and servers without a claim are left out.
+
+    ``uuids``: at most ``dialect.IN_LIST_SIZE``.
+    """
+    return {row.instance_uuid: row.host for row in tx.execute(_PLACES, {"uuids": list(uuids), "project": project_id})}

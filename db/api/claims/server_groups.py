@@ -1,0 +1,127 @@
+"""Server groups in the API database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api.projects import user_quotas
+from db.api.rows import epochs, finalized
+from db.api.rows.epochs import Epoch
+from db.api.rows.tables import instance_mappings, request_specs, server_groups
+from db.sql import clock, dialect, named
+from db.sql.connection import ApiTransaction
+from db.sql.readable import readable
+from objects import errors
+from objects.group import GroupPolicy, ServerGroup
+from objects.messages_version import RACKS
+from objects.quota import UNLIMITED
+
+_C, _M, _S = server_groups.c, instance_mappings.c, request_specs.c
+_FIELDS = ServerGroup.__struct_fields__
+_COUNT = sa.select(sa.func.count()).select_from(server_groups).where(_C.project_id == sa.bindparam("project"))
+_SERVER = sa.func.coalesce(_M.server_uuid, _M.instance_uuid)
+_OF_GROUPS = sa.and_(
+    _S.group_uuid.in_(dialect.uuids()), _M.batch_id == _S.batch_id, _M.deleted == sa.false(), _M.hidden == sa.false()
+)
+_MEMBERS = sa.select(_S.group_uuid, _SERVER.label("server")).where(_OF_GROUPS).order_by(_M.created_at, _M.launch_index, _SERVER)
+_SIZES = sa.select(_S.group_uuid, sa.func.count().label("size")).where(_OF_GROUPS).group_by(_S.group_uuid)
+_SIZES_OF_USER = _SIZES.where(_M.user_id == sa.bindparam("user"))
+
+
+def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED, user_limit: int = UNLIMITED) -> None:
+    """Add a group; ``limit``: the most that its project may have, and ``user_limit``: its user there.
+
+    Creates at the same moment may exceed these by their number.
+
+    Raises Conflict if its uuid is taken or a scheduler may not know its rules, and OverQuota.
+    """
+    if group.max_server_per_rack is not None and finalized.read(tx) < RACKS:
+        raise errors.Conflict(f"max_server_per_rack: {finalized.NOT_FINALIZED}")
+    if limit != UNLIMITED and count(tx, group.project_id) >= limit:
+        raise errors.OverQuota("Quota exceeded, too many server groups.")
+    if user_limit != UNLIMITED and user_quotas.groups(tx, group.project_id, group.user_id) >= user_limit:
+        raise errors.OverQuota("Quota exceeded, too many server groups of this user.")
+    named.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def count(tx: ApiTransaction, project_id: str) -> int:
+    """The number of groups of a project."""
+    return int(tx.execute(_COUNT, {"project": project_id}).scalar_one())
+
+
+def list_all(tx: ApiTransaction, project_id: str | None = None) -> list[ServerGroup]:
+    """The groups of one project or of all, by name."""
+    query = sa.select(server_groups).order_by(_C.name, _C.uuid)
+    if project_id is not None:
+        query = query.where(_C.project_id == project_id)
+    return readable(tx.execute(query), _group, server_groups)
+
+
+def exists(tx: ApiTransaction, uuid: str) -> bool:
+    return tx.execute(sa.select(_C.uuid).where(_C.uuid == uuid)).first() is not None
+
+
+def page(tx: ApiTransaction, project_id: str | None, limit: int, offset: int = 0) -> list[ServerGroup]:
+    """At most ``limit`` groups of one project or of all, the oldest first, without the first ``offset``."""
+    query = sa.select(server_groups).order_by(_C.created_at, _C.uuid).limit(limit).offset(offset)
+    if project_id is not None:
+        query = query.where(_C.project_id == project_id)
+    return readable(tx.execute(query), _group, server_groups)
+
+
+def get(tx: ApiTransaction, uuid: str) -> ServerGroup:
+    """Raises NotFound, with the Compute API's message."""
+    row = tx.execute(sa.select(server_groups).where(_C.uuid == uuid)).one_or_none()
+    found = readable([row], _group, server_groups) if row is not None else []
+    if not found:
+        raise errors.NotFound(f"Instance group {uuid[:255]} could not be found.")
+    return found[0]
+
+
+def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
+    """The servers of each of these groups that are not deleted, the oldest first. Queued servers and those in ERROR count."""
+    found: dict[str, list[str]] = {uuid: [] for uuid in uuids}
+    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
+        for row in tx.execute(_MEMBERS, {"uuids": sorted(uuids[start : start + dialect.IN_LIST_SIZE])}):
+            found[row.group_uuid].append(row.server)
+    return found
+
+
+def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int, more: int = 0, user_id: str | None = None) -> None:
+    """Raise OverQuota if one of these groups has more than ``limit`` servers, after they were added in this transaction.
+
+    ``more``: servers that are not in it yet, but count for each group. ``user_id``: count only the servers of this user.
+    """
+    if not uuids or limit == UNLIMITED:
+        return
+    statement = _SIZES if user_id is None else _SIZES_OF_USER
+    asked = {"uuids": sorted(set(uuids))} | ({} if user_id is None else {"user": user_id})
+    sizes = {row.group_uuid: row.size for row in tx.execute(statement, asked)}
+    if any(sizes.get(uuid, 0) + more > limit for uuid in uuids):
+        raise errors.OverQuota("Quota exceeded, too many servers in group")
+
+
+def update(tx: ApiTransaction, group: ServerGroup) -> None:
+    """Rename the group. Policy and project never change, because members were placed by them. Raises NotFound."""
+    statement = sa.update(server_groups).where(_C.uuid == group.uuid)
+    named.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def delete(tx: ApiTransaction, uuid: str) -> None:
+    """Delete the group; its members stay, without a policy. Raises NotFound."""
+    named.delete(tx, sa.delete(server_groups).where(_C.uuid == uuid), f"Server group '{uuid}'")
+    epochs.bump(tx, Epoch.GROUPS)
+
+
+def _values(group: ServerGroup) -> dict[str, Any]:
+    return msgspec.structs.asdict(group) | {"policy": str(group.policy)}
+
+
+def _group(row: sa.Row[Any]) -> ServerGroup:
+    return ServerGroup(**{name: row._mapping[name] for name in _FIELDS} | {"policy": GroupPolicy(row.policy)})

@@ -1,0 +1,118 @@
+"""Flavors in the API database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from db.api.rows import epochs
+from db.api.rows.epochs import Epoch
+from db.api.rows.tables import flavor_access, flavors
+from db.sql import named
+from db.sql.connection import ApiTransaction
+from db.sql.engine import DuplicateEntry
+from db.sql.readable import readable
+from objects import errors, stored
+from objects.flavor import Flavor
+
+
+def create(tx: ApiTransaction, flavor: Flavor) -> None:
+    """Add a flavor. Raises Conflict if its id or name is taken."""
+    named.insert(tx, flavors, _values(flavor), _what(flavor))
+    epochs.bump(tx, Epoch.FLAVORS)
+
+
+def get(tx: ApiTransaction, flavor_id: str) -> Flavor:
+    """Return the flavor with this id. Raises NotFound."""
+    return _read(
+        named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
+    )
+
+
+def find(tx: ApiTransaction, reference: str) -> Flavor:
+    """The flavor with this id or, if there is none, with this name. Raises NotFound."""
+    rows = tx.execute(sa.select(flavors).where((flavors.c.flavor_id == reference) | (flavors.c.name == reference))).all()
+    if not rows:
+        raise errors.NotFound(f"Flavor '{reference}' not found")
+    return _read(max(rows, key=lambda row: bool(row.flavor_id == reference)))
+
+
+def list_all(tx: ApiTransaction) -> list[Flavor]:
+    """All flavors by id."""
+    return readable(tx.execute(sa.select(flavors).order_by(flavors.c.flavor_id)), _flavor, flavors)
+
+
+def change(tx: ApiTransaction, flavor_id: str, edit: Callable[[Flavor], Flavor]) -> Flavor:
+    """Replace the flavor with this id by what ``edit`` makes of it, and return that; servers keep their copy of the old one.
+
+    Of two changes at once the second begins with the result of the first. Raises NotFound, and Conflict if a new name is taken.
+    """
+    epochs.bump(tx, Epoch.FLAVORS)  # first: it locks the epoch's row until the commit
+    changed = edit(get(tx, flavor_id))
+    named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == changed.flavor_id), _values(changed), _what(changed))
+    return changed
+
+
+def projects(tx: ApiTransaction, flavor_id: str) -> list[str]:
+    """The projects that were given access to a flavor, in order."""
+    query = sa.select(flavor_access.c.project_id).where(flavor_access.c.flavor_id == flavor_id)
+    return list(tx.execute(query.order_by(flavor_access.c.project_id)).scalars())
+
+
+def projects_of_all(tx: ApiTransaction) -> dict[str, frozenset[str]]:
+    """The same for every flavor that a project was given access to."""
+    found: dict[str, set[str]] = {}
+    for row in tx.execute(sa.select(flavor_access.c.flavor_id, flavor_access.c.project_id)):
+        found.setdefault(row.flavor_id, set()).add(row.project_id)
+    return {flavor_id: frozenset(some) for flavor_id, some in found.items()}
+
+
+def grant(tx: ApiTransaction, flavor_id: str, project_id: str) -> None:
+    """Give a project access to a flavor. Raises NotFound, and Conflict if it has access."""
+    epochs.bump(tx, Epoch.FLAVORS)  # first: a delete of the flavor waits, or has been seen by the next line
+    get(tx, flavor_id)
+    try:
+        tx.execute(sa.insert(flavor_access), {"flavor_id": flavor_id, "project_id": project_id})
+    except DuplicateEntry:
+        text = f"Flavor access already exists for flavor {flavor_id} and project {project_id} combination."
+        raise errors.Conflict(text) from None
+
+
+def revoke(tx: ApiTransaction, flavor_id: str, project_id: str) -> None:
+    """Take a project's access to a flavor away; its servers stay. Raises NotFound."""
+    epochs.bump(tx, Epoch.FLAVORS)
+    get(tx, flavor_id)
+    mine = (flavor_access.c.flavor_id == flavor_id, flavor_access.c.project_id == project_id)
+    if tx.execute(sa.delete(flavor_access).where(*mine)).rowcount == 0:
+        raise errors.NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
+
+
+def delete(tx: ApiTransaction, flavor_id: str) -> None:
+    """Delete the flavor; its servers keep their copies. Raises NotFound."""
+    epochs.bump(tx, Epoch.FLAVORS)
+    tx.execute(sa.delete(flavor_access).where(flavor_access.c.flavor_id == flavor_id))
+    named.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
+
+
+def _what(flavor: Flavor) -> str:
+    return f"Flavor '{flavor.name}'" if flavor.name == flavor.flavor_id else f"Flavor '{flavor.name}' ({flavor.flavor_id})"
+
+
+def _values(flavor: Flavor) -> dict[str, Any]:
+    return msgspec.structs.asdict(flavor) | {"extra_specs": stored.dump(flavor.extra_specs)}
+
+
+def _read(row: sa.Row[Any]) -> Flavor:
+    """Raises NotFound for one that cannot be read."""
+    found = readable([row], _flavor, flavors)
+    if not found:
+        raise errors.NotFound(f"Flavor {row.flavor_id} cannot be read: its row is damaged; delete it, and make it again")
+    return found[0]
+
+
+def _flavor(row: sa.Row[Any]) -> Flavor:
+    found = Flavor(**{**row._mapping, "extra_specs": stored.load(row.extra_specs, dict[str, str])})
+    return stored.load(stored.dump(found), Flavor)  # compares the types, which SQLite does not
