@@ -24,12 +24,12 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
 from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.request_classes import Shapes
 from scheduler.filters.adapter import Adapter, HostPasses
-from scheduler.plan.shapes import Shapes
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import DEFAULT_WEIGHERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_WEIGHERS, SPREADING_WEIGHERS, SchedulerSettings
-from scheduler.table.hosts import Hosts
 from scheduler.table.named_rows import NamedRows
 from tests.support.databases import cell_database
 

@@ -26,7 +26,7 @@ CORES = (16, 32, 48, 64)
 FILL_RATIO = 0.7
 RACKS_PER_HOST = 10
 HEARTBEATS_PAGE_SIZE, NODES_PAGE_SIZE = 2000, 5000
-"""As ``scheduler/watch.py`` enters them."""
+"""As ``scheduler/cell_reader.py`` enters them."""
 _MIX = ((1, 2, 20), (1, 4, 16), (2, 4, 18), (2, 8, 14), (4, 8, 10), (4, 16, 10), (8, 16, 5), (8, 32, 4), (16, 32, 2), (16, 64, 1))
 
 FLAVORS = tuple(

@@ -19,8 +19,8 @@ from objects.context import RequestContext
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.transport import Bus
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
 
 SETTINGS = SchedulerSettings(service_down_time=1e6)

@@ -25,13 +25,14 @@ from bench.decisions import CONTEXT, FILTERS, spec_of
 from db.api.claims.displaced import ClaimedBody, DisplacedServers
 from db.api.operations.movable import MovableServers
 from objects.capacity import FlavorRoom, Loss, LossKind, LossOutcome
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import capacity, losses, rebalance
-from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.rebalance import RebalancePlan, Rebalancer
-from scheduler.plan.request import Request
+from scheduler.engine import capacity
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext
+from scheduler.framework.batch_request import Request
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.what_if import failure_simulation, rebalance
+from scheduler.what_if.rebalance import RebalancePlan, Rebalancer
 
 T = TypeVar("T")
 
@@ -83,11 +84,13 @@ def lose(fleet: Fleet, driver: SchedulerDriver, servers: int, rounds: int) -> No
         for n in range(servers)
     )
     displaced = DisplacedServers(bodies=bodies, specs=specs, slots=())
-    rows = losses.rows_of(fleet.table, lost)
+    rows = failure_simulation.rows_of(fleet.table, lost)
 
     def placed() -> LossOutcome:
         with fleet.table.tentative():
-            return losses.place(fleet.table, driver, moment, losses.kinds_of(CONTEXT, displaced, lost, ()), (), rows)
+            return failure_simulation.place(
+                fleet.table, driver, moment, failure_simulation.kinds_of(CONTEXT, displaced, lost, ()), (), rows
+            )
 
     took, used, found = cost(placed, rounds)
     what = f"{found.placed:,} of {found.servers:,} servers of a lost cell"

@@ -39,12 +39,12 @@ from db.cell import compute_nodes, services
 from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
-from scheduler.cursor import Cursor
-from scheduler.freshness import Freshness
+from scheduler.claim.cursor import Cursor
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.table_updater import Freshness
 from tests.support import fleet
 from tests.support.bus import silent_listener
 from tests.support.fleet import CONTEXT, Site

@@ -38,8 +38,8 @@ from db.api.claims import claims
 from db.sql.counting import StatementCounter
 from objects import errors
 from objects.spec import RequestSpec
+from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.manager import SchedulerManager
-from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
 

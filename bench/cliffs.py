@@ -32,15 +32,15 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot, Standing
 from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext
+from scheduler.explain.largest_flavor import by_size
 from scheduler.filters.adapter import Adapter
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.largest_flavor import by_size
+from scheduler.framework.hosts import HostState
+from scheduler.framework.settings import DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_WEIGHERS, SchedulerSettings
-from scheduler.table.hosts import HostState
 from tests.support.databases import cell_database
 
 RACKS = 10_000

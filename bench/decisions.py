@@ -36,15 +36,15 @@ from objects.context import RequestContext
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import GroupSlots, Slot, Standing
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import conclude
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.kept_rows import KeptSurvey
-from scheduler.plan.shapes import KEPT_FROM
+from scheduler.claim import result
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext
+from scheduler.engine.request_classes import KEPT_FROM
+from scheduler.engine.survey_cache import KeptSurvey
+from scheduler.framework.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_FILTERS, DEFAULT_WEIGHERS, SchedulerSettings
 from tests.support.databases import api_database
 
 FILTERS = (*DEFAULT_FILTERS, "IoOpsFilter", "NumInstancesFilter")
@@ -164,12 +164,12 @@ def decide(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Seq
 @contextmanager
 def untold() -> Iterator[None]:
     """No record is made meanwhile."""
-    told = vars(conclude)["decision_of"]
-    vars(conclude)["decision_of"] = lambda *_: None
+    told = vars(result)["decision_of"]
+    vars(result)["decision_of"] = lambda *_: None
     try:
         yield
     finally:
-        vars(conclude)["decision_of"] = told
+        vars(result)["decision_of"] = told
 
 
 def one_round(hosts: int, driver: SchedulerDriver, ask: Callable[[Fleet], Asked], decisions: int) -> Took:

@@ -26,8 +26,8 @@ from lab.demand import demand_of
 from lab.fleet import read_fleet
 from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
+from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support.traces import made_fleet, made_trace
 
 SERVERS, HOSTS = 52_000, 270

@@ -69,7 +69,7 @@ def paged(numbers: range, size: int) -> Iterable[range]:
 
 
 class Filling:
-    """A table that is filled step by step, as ``scheduler/freshness.py`` and ``scheduler/watch.py`` do it."""
+    """A table that is filled step by step, as ``scheduler/table_updater.py`` and ``scheduler/cell_reader.py`` do it."""
 
     def __init__(self, hosts: int) -> None:
         self.hosts = hosts

@@ -40,8 +40,8 @@ from objects.cell import CellMapping
 from objects.process import API_BINARY, CONDUCTOR_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY
 from rpc.counting import Observer
 from rpc.transport import Bus
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from service import config, health, logs, private_files
 from service.notifications import NotificationSettings as Notifications
 from service.vault import Vault

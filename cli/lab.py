@@ -190,7 +190,7 @@ def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question
 
 def values_of(text: str) -> tuple[str, tuple[float, ...]]:
     """``option=1,2.5``, of an option that can be tuned."""
-    from scheduler.settings import LEFTOVER_OPTIONS, SchedulerSettings
+    from scheduler.framework.settings import LEFTOVER_OPTIONS, SchedulerSettings
 
     name, _, listed = text.partition("=")
     known = [field for field in SchedulerSettings.__struct_fields__ if field.endswith("_weight_multiplier")]
@@ -213,7 +213,7 @@ def policies_of(paths: Sequence[str]) -> list[Policy]:
     one name.
     """
     from lab.compare import Policy
-    from scheduler.settings import SchedulerSettings
+    from scheduler.framework.settings import SchedulerSettings
 
     if not paths:
         return [Policy(name=DEFAULT_NAME, settings=SchedulerSettings())]

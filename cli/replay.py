@@ -17,8 +17,8 @@ from objects import errors
 
 if TYPE_CHECKING:  # imported where they are used: a usage error or a help text should not wait for NumPy
     from objects.decision import Decision
-    from scheduler.plan.replay import Replay
-    from scheduler.settings import SchedulerSettings
+    from scheduler.framework.settings import SchedulerSettings
+    from scheduler.what_if.replay import Replay
 
 
 class ReplayDecision(AdminShow):
@@ -40,7 +40,7 @@ class ReplayDecision(AdminShow):
         parser.add_argument("--config", metavar="FILE", help="configuration file whose [scheduler] options hold")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        from scheduler.plan.replay import replay
+        from scheduler.what_if.replay import replay
 
         settings = _settings(parsed_args.config) if parsed_args.config else None
         decision, spec = self._stored(parsed_args.decision)

@@ -38,8 +38,8 @@ from db.sql.engine import ApiDatabase
 from images import spark
 from objects import errors
 from scheduler import opts as scheduler_opts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from service import config, guru, monitor, notifications
 from service.monitor import Monitor
 

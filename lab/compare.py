@@ -21,7 +21,7 @@ from lab.replay import Checkpoint, TraceReplay, heat_width
 from lab.trace import Trace, open_trace
 from objects import errors, stored
 from objects.base import Object
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.settings import SchedulerSettings
 
 STATE_FOLDER = ".state"
 """In the folder of the results: what is needed to go on with a replay that was interrupted."""

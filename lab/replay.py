@@ -22,10 +22,10 @@ from lab.trace import DAY_S, Arrival, Trace
 from lab.world import World
 from objects.base import Object
 from objects.group import GroupPolicy
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan.survey import Survey
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.survey import Survey
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from scheduler.table.arrays import Floats
 
 CHECKPOINT_SERVERS = 10_000

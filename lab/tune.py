@@ -15,8 +15,8 @@ from lab.demand import demand_of
 from lab.figures import PolicyOutcome
 from lab.trace import open_trace
 from objects import errors
+from scheduler.framework.settings import LEFTOVER_OPTIONS, SchedulerSettings
 from scheduler.plugins import load_driver
-from scheduler.settings import LEFTOVER_OPTIONS, SchedulerSettings
 from scheduler.weighers.leftover import LeftoverWeigher
 
 TRIALS_LIMIT = 200

@@ -20,11 +20,11 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.hints import FAULT_DOMAIN
 from objects.inventory import Inventory, Slot
 from objects.spec import RequestSpec
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan.members import Members
-from scheduler.plan.request import Request
-from scheduler.plan.survey import Survey
-from scheduler.plan.together import survey
+from scheduler.engine.affinity_group import survey
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.survey import Survey
+from scheduler.framework.batch_request import Request
+from scheduler.framework.members import Members
 from scheduler.table.arrays import mixed
 from scheduler.table.host_table import HostTable, ServiceReports
 

@@ -12,13 +12,13 @@ from db.sql.engine import ApiDatabase
 from rpc import scheduler as seam
 from rpc.server import TopicServer
 from rpc.transport import Bus
-from scheduler.cursor import Cursor
-from scheduler.freshness import Freshness
+from scheduler.capacity_metrics import Room
+from scheduler.claim.cursor import Cursor
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
-from scheduler.room import Room
-from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.table_updater import Freshness
 from service.periodic import Periodic
 
 SURVEYS_INTERVAL_S = 0.2

@@ -26,17 +26,19 @@ from objects.inventory import Slot
 from objects.rebalance import Rebalance
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.freshness import TOPOLOGY_EPOCHS
-from scheduler.plan import capacity, losses, rebalance, recheck
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.dry_run import DryRunPlanner
-from scheduler.plan.job import Job, PlanContext, checked
-from scheduler.plan.stripes import Stripes
-from scheduler.settings import SchedulerSettings
+from scheduler.claim import recheck
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.claim.stripes import Stripes
+from scheduler.engine import capacity
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext, checked
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.table_updater import TOPOLOGY_EPOCHS
 from scheduler.view import FleetView
+from scheduler.what_if import failure_simulation, rebalance
+from scheduler.what_if.dry_run import DryRunPlanner
 from service import metrics
 from service.batching import GroupCommit
 from service.retry import pause_after
@@ -190,21 +192,21 @@ class SchedulerManager:
         """
         self._topology(look=True)
         with self._table.lock:
-            gone = losses.rows_of(self._table, lost) if lost is not None else np.zeros(0, np.int64)
+            gone = failure_simulation.rows_of(self._table, lost) if lost is not None else np.zeros(0, np.int64)
             hosts, inventories = [self._table.hosts[row] for row in gone.tolist()], self._table.inventory[gone].tolist()
-        database, kinds, slots = self._ledger.database, list[losses.Kind](), tuple[Slot, ...]()
+        database, kinds, slots = self._ledger.database, list[failure_simulation.Kind](), tuple[Slot, ...]()
         if lost is not None:
-            displaced = database.read(displaced_servers.read, inventories, losses.SERVERS_LIMIT)
-            kinds, slots = losses.kinds_of(context, displaced, lost, hosts), displaced.slots
+            displaced = database.read(displaced_servers.read, inventories, failure_simulation.SERVERS_LIMIT)
+            kinds, slots = failure_simulation.kinds_of(context, displaced, lost, hosts), displaced.slots
             for kind in kinds:
                 kind.job.places = self._places(kind.job.spec)
-            request_specs = [losses.without(spec, lost, hosts) for spec in request_specs]
+            request_specs = [failure_simulation.without(spec, lost, hosts) for spec in request_specs]
         jobs = [checked(context, spec, ()) for spec in request_specs]
         self._read_claims()
         now, driver = self._now(), self._driver
         with self._table.lock:
             with self._table.tentative():
-                outcome = losses.place(self._table, driver, now, kinds, slots, gone) if lost is not None else None
+                outcome = failure_simulation.place(self._table, driver, now, kinds, slots, gone) if lost is not None else None
                 requests = [job.request(self._table, now) for job in jobs]
                 alone = [capacity.room(self._table, driver, request) for request in requests]
                 rooms = [

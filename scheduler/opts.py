@@ -8,7 +8,7 @@ from oslo_config import cfg
 
 from objects import errors, text
 from objects.stats import MAX_EXACT_FLOAT
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.settings import SchedulerSettings
 
 __all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "settings"]
 

@@ -10,11 +10,11 @@ from importlib import metadata
 from typing import Any
 
 from objects import errors
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.engine.driver import SchedulerDriver
 from scheduler.filters.adapter import Adapter, HostPasses
-from scheduler.filters.base import Filter
-from scheduler.settings import SchedulerSettings
-from scheduler.weighers.base import Weigher
+from scheduler.framework.filter import Filter
+from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.weigher import Weigher
 
 
 def load_driver(settings: SchedulerSettings) -> SchedulerDriver:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import ANY_HOST, SchedulerDriver
-from scheduler.filters.always import always, at_last
-from scheduler.filters.base import Filter
+from scheduler.engine.always import always, at_last
+from scheduler.engine.driver import ANY_HOST, SchedulerDriver
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
-from scheduler.settings import SchedulerSettings
-from scheduler.weighers.base import Weigher
+from scheduler.framework.filter import Filter
+from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.weigher import Weigher
 
 
 class ChanceScheduler(SchedulerDriver):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.engine.driver import SchedulerDriver
 
 
 class FilterScheduler(SchedulerDriver):

@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from objects.spec import RequestSpec
-from scheduler.filters.base import HostByHostFilter
-from scheduler.plan.request import Request
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import HostByHostFilter
+from scheduler.framework.hosts import Hosts, HostState
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.arrays import Mask
-from scheduler.table.hosts import Hosts, HostState
 
 
 @runtime_checkable

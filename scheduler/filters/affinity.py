@@ -8,11 +8,11 @@ import numpy as np
 
 from objects import errors, hints
 from objects.group import GroupPolicy
-from scheduler.filters.base import Filter, Named
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter, Named
+from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Ints, Mask
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
 
 
 class ServerGroupAffinityFilter(Filter):

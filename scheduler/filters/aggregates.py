@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.filters.base import Filter
 from scheduler.filters.image_properties import canonical, current
 from scheduler.filters.operators import matches
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
 from scheduler.table.aggregation import Aggregates
 from scheduler.table.arrays import Mask
-from scheduler.table.hosts import Hosts
 
 TENANT_PREFIX = "filter_tenant_id"
 

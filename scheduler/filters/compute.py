@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.filters.base import Filter
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Mask
-from scheduler.table.hosts import Hosts
 
 
 class ComputeFilter(Filter):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from scheduler.filters.base import Filter
 from scheduler.filters.operators import matches
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Mask
-from scheduler.table.hosts import Hosts
 
 SCOPE = "capabilities"
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduler.filters.base import Filter
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Mask
-from scheduler.table.hosts import Hosts
 
 PROPERTIES = (("hw_architecture", "architecture"), ("img_hv_type", "hypervisor_type"), ("hw_vm_mode", "vm_mode"))
 """Image properties, each with its former name."""

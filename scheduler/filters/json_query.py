@@ -11,10 +11,10 @@ import numpy as np
 
 from objects import errors, hints, query
 from objects.query import Attribute, Comparison, Condition, Operand
-from scheduler.filters.base import Filter
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Floats, Mask
-from scheduler.table.hosts import Hosts
 
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

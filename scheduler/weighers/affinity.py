@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from objects.group import GroupPolicy
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats, Ints, divided
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
-from scheduler.weighers.base import Weigher
 
 
 class ServerGroupSoftAffinityWeigher(Weigher):

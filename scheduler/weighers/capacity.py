@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats
-from scheduler.table.hosts import Hosts
-from scheduler.weighers.base import Weigher
 
 
 class RAMWeigher(Weigher):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.plan.request import Request
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats, Mask
-from scheduler.table.hosts import Hosts
-from scheduler.weighers.base import Weigher
 
 
 class CrossCellWeigher(Weigher):

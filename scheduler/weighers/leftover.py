@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from scheduler.plan.request import UNPACKED_POLICIES, Request
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.batch_request import UNPACKED_POLICIES, Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
-from scheduler.weighers.base import Weigher
 
 TIGHTNESS = 0.02
 """How much fuller hosts are preferred among those with room of a similar shape. It keeps large holes open."""

@@ -21,10 +21,10 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.inventory import Inventory
 from objects.spec import RequestSpec
-from scheduler.plan import engine
-from scheduler.plan.request import Request
+from scheduler.engine import engine
+from scheduler.framework.batch_request import Request
 from scheduler.plugins import load_driver
-from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 
 driver = load_driver(SchedulerSettings(enabled_filters=(*DEFAULT_FILTERS, "RackFilter")))

@@ -10,10 +10,10 @@ import msgspec
 
 from objects.inventory import Inventory, Slot, Standing
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.job import Job, PlanContext
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 

@@ -14,8 +14,8 @@ from db.cell import compute_nodes
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from rpc.scheduler import SchedulerClient
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from tests.support.api import CELL1_UUID, Front
 from tests.support.fleet import CONTEXT
 

@@ -43,14 +43,14 @@ from objects.inventory import GroupSlots, Inventory, Slot
 from objects.move import Move, MoveKind
 from objects.selection import Selection
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.claim.cursor import Cursor
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.survey import Survey
+from scheduler.framework.batch_request import Request
+from scheduler.framework.members import Members
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
-from scheduler.plan.members import Members
-from scheduler.plan.request import Request
-from scheduler.plan.survey import Survey
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.view import FleetView
 from tests.support.databases import api_database

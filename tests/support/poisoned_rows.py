@@ -39,9 +39,9 @@ from objects.context import RequestContext
 from objects.network import Network, Subnet
 from objects.unknown_guest import UnknownGuest
 from rpc import scheduler as scheduler_topic
+from scheduler.cell_reader import CellWatch
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
-from scheduler.watch import CellWatch
 from service.pace import Pace
 from service.periodic import Periodic
 from service.vault import Vault, new_key

@@ -38,8 +38,8 @@ from objects.context import RequestContext
 from rpc.counting import MessageCounter
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from tests.support.world import Sender
 
 P = ParamSpec("P")

@@ -58,9 +58,9 @@ from objects.process import AGENT_BINARY
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.scheduler import SchedulerClient
 from rpc.super_conductor import SuperConductorClient
+from scheduler.cell_reader import CellWatch
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
-from scheduler.watch import CellWatch
 from service.periodic import Every, Periodic
 from tests.support import fleet
 from tests.support.interleaving import Task

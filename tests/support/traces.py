@@ -11,7 +11,7 @@ from lab.figures import PolicyOutcome
 from lab.fleet import read_fleet
 from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.settings import SchedulerSettings
 
 HEADER = "id,start,end,vcpus,memory_mb"
 

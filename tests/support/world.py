@@ -43,8 +43,8 @@ from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
 from rpc.compute import ComputeClient
 from rpc.transport import Bus
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
 from service.rate_limited_log import RateLimitedLog
 from service.vault import Vault

@@ -24,16 +24,16 @@ from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from objects.spec import Image, RequestSpec
 from objects.stored_image import ImageDetails
-from scheduler.filters.always import ForceHosts, IgnoreHosts, RequestedDestination
-from scheduler.filters.base import Filter
-from scheduler.plan import engine
-from scheduler.plan.criteria import Criteria
-from scheduler.plan.request import Request
+from scheduler.engine import engine
+from scheduler.engine.always import ForceHosts, IgnoreHosts, RequestedDestination
+from scheduler.engine.criteria import Criteria
+from scheduler.framework.batch_request import Request
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.weigher import Weigher
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
-from scheduler.weighers.base import Weigher
 from tests.conformance.scheduler.worlds import CELLS, DEFAULT_ZONE, STATS, Json
 from tests.support import fleet
 from tests.support.ground import Ground

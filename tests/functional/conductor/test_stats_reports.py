@@ -19,9 +19,9 @@ from db.cell.tables import compute_nodes as rows
 from objects import errors, stored
 from objects.compute_node import ComputeNode
 from objects.feed import EventKind
-from scheduler.settings import SchedulerSettings
+from scheduler.cell_reader import CellWatch
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.watch import CellWatch
 from tests.support import fleet
 from tests.support.applying import CELL, OTHER, catch_up, inventories
 from tests.support.cell_site import CONTEXT, Site

@@ -14,7 +14,7 @@ from db.api.rows.tables import writers
 from db.sql.connection import Connection
 from db.sql.engine import Database, OutcomeUnknown
 from objects.inventory import InventoryColumns
-from scheduler.cursor import Cursor
+from scheduler.claim.cursor import Cursor
 from tests.support import fleet
 from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site

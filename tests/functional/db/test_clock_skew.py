@@ -12,7 +12,7 @@ from api.lookup.hosts import HostWatch
 from db.cell import services
 from db.cell.tables import services as table
 from db.sql.engine import Database
-from scheduler.watch import LastReports
+from scheduler.cell_reader import LastReports
 from service.liveness import Liveness
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell

@@ -26,7 +26,7 @@ from db.sql.engine import Database
 from objects import lifecycle
 from objects.cell import CellMapping, CellState
 from objects.feed import EventKind
-from scheduler.cursor import Cursor
+from scheduler.claim.cursor import Cursor
 from tests.functional.db.test_db_instances import SPEC, new
 from tests.support import fleet
 from tests.support.conductor import NOW, Queue

@@ -17,8 +17,8 @@ from objects.context import RequestContext
 from objects.group import GroupPolicy
 from objects.selection import HostCapacity
 from objects.spec import RequestSpec
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
-from scheduler.settings import SchedulerSettings
 from tests.support import fleet
 from tests.support.fleet import CELLS, CONTEXT, QUICK, Site
 from tests.support.ground import USUAL, Ground, on

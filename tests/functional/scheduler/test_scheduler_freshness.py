@@ -19,11 +19,11 @@ from db.sql.connection import CellTransaction
 from db.sql.engine import Database
 from objects.cell import CellMapping, CellState, HostMapping
 from objects.process import AGENT_BINARY
-from scheduler import freshness
-from scheduler.cursor import Cursor
-from scheduler.freshness import Freshness
-from scheduler.settings import SchedulerSettings
+from scheduler import table_updater
+from scheduler.claim.cursor import Cursor
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.table_updater import Freshness
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells
@@ -71,7 +71,7 @@ class Watched:
         """Hosts that a request could be given now."""
         with self.table.lock:
             request = fleet.request(fleet.spec(), self.table, alive_since=time.monotonic() - self.settings.service_down_time)
-            from scheduler.plan import engine
+            from scheduler.engine import engine
 
             return {self.table.hosts[row] for row in engine.survey(self.table, fleet.driver(), request).rows}
 
@@ -258,14 +258,14 @@ class TestCells:
     def test_decisions_of_a_moment_share_a_view_until_a_cell_comes(
         self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(freshness, "VIEW_KEPT_S", 60.0)
+        monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 60.0)
         watched = watch()
         watched.freshness.start()
         shared = watched.freshness.view()
         assert watched.freshness.view() is shared
         watched.cells.add("north")
         assert wait_until(lambda: "north" in watched.freshness.view().ages, 10.0)
-        monkeypatch.setattr(freshness, "VIEW_KEPT_S", 0.0)
+        monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 0.0)
         assert watched.freshness.view() is not watched.freshness.view()
 
     def test_zones_are_followed(self, watch: Callable[..., Watched]) -> None:
@@ -303,7 +303,7 @@ class TestCells:
     def test_a_cell_that_never_answered_holds_up_nobody(
         self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(table_updater, "FIRST_READ_TIMEOUT_S", 0.2)
         watched = watch()
         watched.add(watched.east, "e1")
         watched.cells.add_unreachable("broken", f"sqlite:///{watched.cells.folder}/no/such/folder.db")

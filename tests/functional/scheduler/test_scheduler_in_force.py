@@ -25,14 +25,14 @@ from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
 from objects.inventory import GroupSlots, Inventory, Standing
 from objects.process import AGENT_BINARY
-from scheduler.cursor import Cursor
-from scheduler.freshness import Freshness
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.engine.job import PlanContext, checked
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.job import PlanContext, checked
 from scheduler.plugins import load_driver
-from scheduler.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
+from scheduler.table_updater import Freshness
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.fleet import Site

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from objects import errors
-from scheduler.settings import DEFAULT_FILTERS
+from scheduler.framework.settings import DEFAULT_FILTERS
 from tests.support import fleet
 from tests.support.fleet import Site
 

@@ -16,7 +16,7 @@ from objects.group import GroupPolicy
 from objects.move import MoveKind
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from scheduler.plan.replay import replay
+from scheduler.what_if.replay import replay
 from tests.support import fleet
 from tests.support.fleet import QUICK, Site
 from tests.support.ground import USUAL, Ground

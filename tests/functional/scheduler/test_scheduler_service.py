@@ -21,8 +21,8 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.scheduler import SchedulerClient
 from rpc.transport import Bus
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from scheduler.settings import SchedulerSettings
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells

@@ -25,10 +25,10 @@ from objects.cell import CellMapping, HostMapping
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from rpc.transport import Bus
-from scheduler import freshness
+from scheduler import table_updater
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
 from scheduler.manager import SchedulerManager
-from scheduler.settings import SchedulerSettings
 from tests.support import fleet
 from tests.support.cell_databases import SETTINGS, Cells
 from tests.support.fleet import CONTEXT, Site
@@ -125,7 +125,7 @@ def hosts(answers: list[list[Selection]]) -> list[str]:
 
 @pytest.fixture
 def _brief_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(table_updater, "FIRST_READ_TIMEOUT_S", 0.2)
 
 
 @pytest.mark.usefixtures("_brief_start")
@@ -176,8 +176,8 @@ class TestACellThatIsBeingRead:
 
 
 def test_a_cell_that_hangs_does_not_take_the_turn_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freshness, "LOADS_LIMIT", 1)
-    monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(table_updater, "LOADS_LIMIT", 1)
+    monkeypatch.setattr(table_updater, "FIRST_READ_TIMEOUT_S", 0.2)
     with region(tmp_path, Gate("feed_head", cell="east")) as site, site.scheduler(PATIENT) as scheduler:
         assert site.gate.reached.wait(60.0)
         assert hosts(choose(scheduler, site.asked(12))) == ["w1"]
@@ -186,7 +186,7 @@ def test_a_cell_that_hangs_does_not_take_the_turn_of_others(tmp_path: Path, monk
 
 class TestACellThatIsDown:
     def test_the_start_does_not_wait_for_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(freshness, "FIRST_READ_TIMEOUT_S", 3600.0)
+        monkeypatch.setattr(table_updater, "FIRST_READ_TIMEOUT_S", 3600.0)
         with region(tmp_path, Gate()) as site:
             site.lose("b1", 32)
             with site.scheduler(IMPATIENT) as scheduler:

@@ -12,7 +12,7 @@ from lab.figures import PolicyOutcome
 from lab.fleet import FleetHost, read_fleet
 from lab.replay import Checkpoint, Running, TraceReplay
 from lab.trace import Arrival, open_trace
-from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
+from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support.lab_check import violations
 from tests.support.traces import HEADER, write_lines
 

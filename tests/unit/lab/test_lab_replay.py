@@ -14,7 +14,7 @@ from lab.fleet import read_fleet
 from lab.replay import Checkpoint, TraceReplay
 from lab.trace import open_trace
 from objects import stored
-from scheduler.settings import SPREADING_WEIGHERS, SchedulerSettings
+from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
 from tests.support.traces import HEADER, made_fleet, made_trace, replayed, write_lines
 
 SERVERS = 600

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from objects.group import GroupPolicy
 from objects.inventory import Slot
+from scheduler.engine import engine
+from scheduler.engine.affinity_group import together
+from scheduler.engine.job import Job
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import engine
-from scheduler.plan.job import Job
-from scheduler.plan.together import together
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.hosts import HostState
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import HostState
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job
 from tests.support.examples import examples

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from objects.aggregate import Aggregate
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
+from scheduler.engine import engine
 from scheduler.filters.aggregates import (
     AggregateImagePropertiesIsolation,
     AggregateInstanceExtraSpecsFilter,
@@ -21,14 +22,13 @@ from scheduler.filters.aggregates import (
     RequireTenantAggregate,
 )
 from scheduler.filters.all_hosts import AllHostsFilter
-from scheduler.filters.base import Filter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.operators import matches
-from scheduler.plan import engine
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
 from scheduler.weighers.capacity import RAMWeigher
 from scheduler.weighers.load import BuildFailureWeigher
 from tests.support import fleet

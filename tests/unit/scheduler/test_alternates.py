@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from objects.group import GroupPolicy
-from scheduler.plan import engine
-from scheduler.plan.alternates import Alternates
-from scheduler.plan.members import Members
+from scheduler.engine import engine
+from scheduler.engine.alternates import Alternates
+from scheduler.framework.members import Members
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 

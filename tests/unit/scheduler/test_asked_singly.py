@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.spec import RequestSpec
+from scheduler.engine import engine
+from scheduler.engine.survey import Survey
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import engine
-from scheduler.plan.survey import Survey
-from scheduler.table.hosts import HostState
+from scheduler.framework.hosts import HostState
 from tests.support import fleet
 from tests.support.examples import examples
 

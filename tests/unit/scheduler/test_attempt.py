@@ -12,8 +12,8 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
 from scheduler.filters.adapter import Adapter
-from scheduler.settings import SchedulerSettings
-from scheduler.table.hosts import HostState
+from scheduler.framework.hosts import HostState
+from scheduler.framework.settings import SchedulerSettings
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 

@@ -14,13 +14,13 @@ from objects.aggregate import Aggregate
 from objects.cell import CellState
 from objects.flavor import Flavor
 from objects.spec import RequestSpec
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.engine import capacity, engine
+from scheduler.engine.driver import SchedulerDriver
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import capacity, engine
-from scheduler.plan.request import Request
-from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import HostState
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import HostState
 from tests.support import fleet
 
 LOADED = (*DEFAULT_FILTERS, "IoOpsFilter", "NumInstancesFilter")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from db.api.rows.ledger import WRITERS_KEPT
-from scheduler.cursor import RECENT_WRITERS, WRITERS_PER_ROUND, Cursor
+from scheduler.claim.cursor import RECENT_WRITERS, WRITERS_PER_ROUND, Cursor
 from tests.support import fleet
 
 

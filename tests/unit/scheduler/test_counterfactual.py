@@ -14,13 +14,13 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.relaxation import Asked, Relaxation
 from objects.spec import Image, RequestSpec
-from scheduler.drivers.base import SchedulerDriver
+from scheduler.engine import engine
+from scheduler.engine.affinity_group import together
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.explain.remedies import remedies
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import engine
-from scheduler.plan.remedies import remedies
-from scheduler.plan.request import Request
-from scheduler.plan.together import together
-from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.framework.batch_request import Request
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.examples import examples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.plan.explain import CELLS_SHOWN, _ages
+from scheduler.explain.decision_record import CELLS_SHOWN, _ages
 
 
 def test_few_cells_are_all_named() -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from objects.decision import FilterCount
 from scheduler.drivers.filter import FilterScheduler
-from scheduler.plan import engine
-from scheduler.plan.request import Request
-from scheduler.plan.survey import Survey
-from scheduler.settings import SchedulerSettings
+from scheduler.engine import engine
+from scheduler.engine.survey import Survey
+from scheduler.framework.batch_request import Request
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job

@@ -12,14 +12,14 @@ import pytest
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.filters.always import IgnoreHosts
-from scheduler.plan import engine
-from scheduler.plan.request import Request
-from scheduler.settings import SchedulerSettings
+from scheduler.engine import engine
+from scheduler.engine.always import IgnoreHosts
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts, HostState
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.arrays import Mask
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts, HostState
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS

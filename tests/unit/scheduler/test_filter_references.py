@@ -15,15 +15,15 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
 from scheduler.filters.affinity import DifferentHostFilter, SameHostFilter, SimpleCIDRAffinityFilter
-from scheduler.filters.base import Filter
 from scheduler.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler.filters.image_properties import ImagePropertiesFilter
 from scheduler.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
 from scheduler.filters.operators import matches
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
 from tests.support import fleet
 from tests.support.examples import examples
 

@@ -12,16 +12,16 @@ from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.spec import RequestSpec
+from scheduler.engine.always import ExcludedCells, ForceHosts, IgnoreHosts
 from scheduler.filters.adapter import Adapter
 from scheduler.filters.affinity import ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter
-from scheduler.filters.always import ExcludedCells, ForceHosts, IgnoreHosts
 from scheduler.filters.availability_zone import AvailabilityZoneFilter
-from scheduler.filters.base import Filter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.filter import Filter
+from scheduler.framework.hosts import Hosts, HostState
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts, HostState
 from tests.support import fleet
 
 ONE, TWO = fleet.CELLS

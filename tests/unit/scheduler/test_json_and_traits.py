@@ -16,8 +16,8 @@ from objects.flavor import Flavor
 from objects.spec import Image
 from scheduler.filters.json_query import _NUMBERS, JsonFilter
 from scheduler.filters.traits import TraitsFilter
-from scheduler.settings import SchedulerSettings
-from scheduler.table.hosts import Hosts
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from tests.support import fleet
 from tests.support.examples import examples
 

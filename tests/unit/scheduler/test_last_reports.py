@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from db.cell.services import Signs
-from scheduler.watch import LastReports
+from scheduler.cell_reader import LastReports
 
 
 def looked(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from objects.inventory import Slot
-from scheduler.plan import members as members_module
-from scheduler.plan.members import Members
+from scheduler.framework import members as members_module
+from scheduler.framework.members import Members
 from scheduler.table import named_rows
 from scheduler.table.named_rows import NamedRows
 from tests.support import fleet

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from objects.inventory import Slot
-from scheduler.plan.members import Members
+from scheduler.framework.members import Members
 from scheduler.table import named_rows
 from scheduler.table.named_rows import NamedRows
 from tests.support import fleet

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from objects.compute_node import ComputeNode
-from scheduler.plan import engine
+from scheduler.engine import engine
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.fleet import CELLS

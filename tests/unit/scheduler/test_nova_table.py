@@ -9,9 +9,9 @@ import pytest
 
 from objects import errors, extra_specs
 from scheduler import opts
-from scheduler.filters.always import at_last
+from scheduler.engine.always import at_last
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.plugins import FILTERS_NAMESPACE, WEIGHERS_NAMESPACE, registered_plugins
-from scheduler.settings import SchedulerSettings
 from tests.support import nova_table
 from tests.support.nova_table import HONOURED, NOT_THERE, REFUSED
 

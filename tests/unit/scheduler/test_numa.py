@@ -21,16 +21,16 @@ from objects.inventory import Standing
 from objects.numa import HostNumaNode
 from objects.relaxation import Asked
 from objects.spec import Image
-from scheduler.cursor import Cursor
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.engine import capacity, engine
+from scheduler.engine.job import Job, PlanContext
+from scheduler.engine.request_classes import Shapes
 from scheduler.filters.numa import NUMATopologyFilter
-from scheduler.plan import capacity, engine
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.dry_run import DryRunPlanner
-from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.shapes import Shapes
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
+from scheduler.what_if.dry_run import DryRunPlanner
 from tests.support import fleet
 
 FILTER = NUMATopologyFilter(SchedulerSettings())

@@ -13,8 +13,8 @@ from objects.aggregate import Aggregate
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import RequestSpec
-from scheduler.plan import engine
-from scheduler.settings import DEFAULT_FILTERS
+from scheduler.engine import engine
+from scheduler.framework.settings import DEFAULT_FILTERS
 from tests.support import fleet
 from tests.support.examples import examples
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import engine
-from scheduler.plan.alternates import Alternates
-from scheduler.plan.request import Request
+from scheduler.engine import engine
+from scheduler.engine.alternates import Alternates
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.framework.batch_request import Request
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.examples import examples

@@ -10,7 +10,7 @@ import pytest
 from objects import errors
 from scheduler import plugins
 from scheduler.filters.adapter import Adapter
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.settings import SchedulerSettings
 from tests.support import fleet
 
 
@@ -117,7 +117,7 @@ class TestByPath:
         [
             ("no_such_module:Driver", "ModuleNotFoundError"),
             ("scheduler.drivers.chance:Nothing", "AttributeError"),
-            ("scheduler.drivers.base:ANY_HOST", "is not a class"),
+            ("scheduler.engine.driver:ANY_HOST", "is not a class"),
             ("pathlib:Path", "cannot be used"),
             ("scheduler.drivers.chance:", "cannot be used|is not a class"),
         ],

@@ -14,15 +14,16 @@ from objects.capacity import Loss, LossKind
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
 from objects.spec import RequestSpec
+from scheduler.engine import engine
+from scheduler.engine.alternates import Alternates
+from scheduler.engine.request_classes import Shapes
+from scheduler.engine.survey_cache import KeptSurvey
 from scheduler.filters.affinity import ServerGroupRackFilter
-from scheduler.plan import engine, losses
-from scheduler.plan.alternates import Alternates
-from scheduler.plan.kept_rows import KeptSurvey
-from scheduler.plan.members import Members
-from scheduler.plan.shapes import Shapes
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.members import Members
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
+from scheduler.what_if import failure_simulation
 from tests.support import fleet
 
 RACKS = {"a": ("h1", "h2"), "b": ("h3", "h4"), "c": ("h5",)}
@@ -197,6 +198,6 @@ class TestFaultDomains:
 
 def test_the_hosts_of_a_rack_are_lost_together() -> None:
     made = table()
-    rows = losses.rows_of(made, Loss(kind=LossKind.RACK, name="b"))
+    rows = failure_simulation.rows_of(made, Loss(kind=LossKind.RACK, name="b"))
     assert [made.hosts[row] for row in rows] == ["h3", "h4"]
-    assert losses.rows_of(made, Loss(kind=LossKind.RACK, name="z")).size == 0
+    assert failure_simulation.rows_of(made, Loss(kind=LossKind.RACK, name="z")).size == 0

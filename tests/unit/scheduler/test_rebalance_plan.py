@@ -16,10 +16,11 @@ from objects import numa
 from objects.group import GroupPolicy
 from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
-from scheduler.plan import capacity, engine, rebalance
-from scheduler.plan.job import PlanContext
-from scheduler.plan.rebalance import RebalancePlan, Rebalancer, movers_of
+from scheduler.engine import capacity, engine
+from scheduler.engine.job import PlanContext
 from scheduler.table.host_table import HostTable
+from scheduler.what_if import rebalance
+from scheduler.what_if.rebalance import RebalancePlan, Rebalancer, movers_of
 from tests.support import fleet
 
 NODES = (HostNumaNode(vcpus=8, memory_mb=8192), HostNumaNode(vcpus=8, memory_mb=8192))

@@ -8,8 +8,8 @@ from typing import Any
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
 from objects.spec import RequestSpec
-from scheduler.plan.job import Job, PlanContext
-from scheduler.plan.recheck import refusing_hosts
+from scheduler.claim.recheck import refusing_hosts
+from scheduler.engine.job import Job, PlanContext
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 

@@ -11,10 +11,10 @@ import pytest
 from objects import errors
 from objects.cell import CellState
 from objects.spec import RequestSpec
-from scheduler.cursor import Cursor
-from scheduler.plan.claim_planner import ClaimPlanner
-from scheduler.plan.job import PlanContext
-from scheduler.plan.refusals import OUTAGE_WAIT_S, unseen
+from scheduler.claim.claim_planner import ClaimPlanner
+from scheduler.claim.cursor import Cursor
+from scheduler.claim.refusals import OUTAGE_WAIT_S, unseen
+from scheduler.engine.job import PlanContext
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.attempts import begun, job

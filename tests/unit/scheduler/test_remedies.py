@@ -18,13 +18,13 @@ from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import Image, RequestSpec
+from scheduler.engine import engine
+from scheduler.engine.affinity_group import together
+from scheduler.engine.job import Remedies
+from scheduler.explain.largest_flavor import by_size
+from scheduler.explain.remedies import remedies
 from scheduler.filters.adapter import Adapter
-from scheduler.plan import engine
-from scheduler.plan.job import Remedies
-from scheduler.plan.largest_flavor import by_size
-from scheduler.plan.remedies import remedies
-from scheduler.plan.together import together
-from scheduler.settings import DEFAULT_FILTERS, SchedulerSettings
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.examples import examples

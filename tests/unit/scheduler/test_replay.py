@@ -17,15 +17,15 @@ from objects.group import GroupPolicy
 from objects.inventory import Slot
 from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import engine, kept_hosts
-from scheduler.plan.alternates import Alternates
-from scheduler.plan.kept_hosts import kept_settings, settings_of
-from scheduler.plan.replay import replay
-from scheduler.plan.stripes import with_stripe
-from scheduler.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
+from scheduler.claim.stripes import with_stripe
+from scheduler.engine import decision_inputs, engine
+from scheduler.engine.alternates import Alternates
+from scheduler.engine.decision_inputs import kept_settings, settings_of
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.framework.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
+from scheduler.what_if.replay import replay
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
 from tests.support.examples import examples
@@ -298,7 +298,7 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     assert decision.basis.terms == {"LeftoverWeigher": (1.0, 1 / 64)}
     servers = replay(decision, spec, CELL_UUIDS).servers
     assert all(server.certain and server.now == server.then for server in servers)
-    monkeypatch.setattr(kept_hosts, "RECOMPUTED", kept_hosts.RECOMPUTED - {LeftoverWeigher})
+    monkeypatch.setattr(decision_inputs, "RECOMPUTED", decision_inputs.RECOMPUTED - {LeftoverWeigher})
     spec, decision = recorded(*asked)
     assert decision.basis is not None
     older = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, terms={}))  # of the last release

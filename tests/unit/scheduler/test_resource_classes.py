@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from objects.flavor import Flavor
 from objects.group import GroupPolicy
-from scheduler.filters.always import ResourceClassFilter
-from scheduler.plan import engine
-from scheduler.plan.alternates import Alternates
-from scheduler.plan.request import Request
-from scheduler.settings import SchedulerSettings
+from scheduler.engine import engine
+from scheduler.engine.alternates import Alternates
+from scheduler.engine.always import ResourceClassFilter
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.columns import SETTLE_AFTER_S
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
 from scheduler.table.resource_classes import ResourceClass
 from tests.support import fleet
 from tests.support.examples import examples

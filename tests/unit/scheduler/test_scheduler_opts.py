@@ -8,7 +8,7 @@ import pytest
 
 from objects import errors
 from scheduler import opts
-from scheduler.settings import SchedulerSettings
+from scheduler.framework.settings import SchedulerSettings
 from service import config
 
 

@@ -14,18 +14,18 @@ from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Inventory, Slot
 from objects.spec import Image, RequestSpec
+from scheduler.engine import engine, survey_cache
+from scheduler.engine.request_classes import Shapes
+from scheduler.engine.survey import AskedSingly, Survey
+from scheduler.engine.survey_cache import BLOCK, SCALES_KEPT_S, KeptSurvey
 from scheduler.filters.adapter import Adapter
 from scheduler.filters.capacity import RamFilter
-from scheduler.plan import engine, kept_rows
-from scheduler.plan.kept_rows import BLOCK, SCALES_KEPT_S, KeptSurvey
-from scheduler.plan.members import Members
-from scheduler.plan.request import Request
-from scheduler.plan.shapes import Shapes
-from scheduler.plan.survey import AskedSingly, Survey
-from scheduler.settings import DEFAULT_FILTERS
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import HostState
+from scheduler.framework.members import Members
+from scheduler.framework.settings import DEFAULT_FILTERS
 from scheduler.table import host_table
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import HostState
 from tests.support import fleet
 
 FILTERS = (
@@ -245,7 +245,7 @@ def test_a_kept_survey_says_what_a_pass_says(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "PAGE_SIZE", 100)
+    monkeypatch.setattr(survey_cache, "PAGE_SIZE", 100)
     world = World(seed)
     happenings: list[Callable[[], None]] = [world.claim, world.claim, world.report, world.hear, world.disable, world.arrive]
 
@@ -285,7 +285,7 @@ def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(mon
 
     survey()
     assert isinstance(survey(), KeptSurvey)
-    monkeypatch.setattr(kept_rows.KeptRows, "make", None)
+    monkeypatch.setattr(survey_cache.KeptRows, "make", None)
     for happening in (world.arrive, world.remove, world.rehome) * 5:
         happening()
         assert isinstance(survey(), KeptSurvey)

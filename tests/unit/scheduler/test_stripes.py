@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from objects.group import GroupPolicy
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import engine
-from scheduler.plan.stripes import ACTIVE_S, Stripes
-from scheduler.settings import SPREADING_WEIGHERS
+from scheduler.claim.stripes import ACTIVE_S, Stripes
+from scheduler.engine import engine
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.framework.settings import SPREADING_WEIGHERS
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
-from scheduler.drivers.base import SchedulerDriver
-from scheduler.plan import engine
-from scheduler.plan.request import Request
-from scheduler.plan.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading
-from scheduler.settings import DEFAULT_FILTERS
+from scheduler.engine import engine
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading
+from scheduler.framework.batch_request import Request
+from scheduler.framework.settings import DEFAULT_FILTERS
 from scheduler.table.columns import CHANGES_KEPT
 from scheduler.table.host_table import HostTable
 from tests.support import fleet

@@ -15,11 +15,11 @@ from objects import numa
 from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Slot
-from scheduler.plan import engine
-from scheduler.plan.request import UNPACKED_POLICIES, Request
-from scheduler.settings import SchedulerSettings
+from scheduler.engine import engine
+from scheduler.framework.batch_request import UNPACKED_POLICIES, Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table.hosts import Hosts
 from scheduler.weighers import leftover
 from scheduler.weighers.balance import BalanceWeigher
 from scheduler.weighers.cells import CellCapacityWeigher, CellSpreadWeigher

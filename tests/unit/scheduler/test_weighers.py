@@ -7,17 +7,17 @@ import pytest
 
 from objects.group import GroupPolicy
 from objects.inventory import Slot
-from scheduler.plan import engine
-from scheduler.plan.request import Request
-from scheduler.settings import SchedulerSettings
+from scheduler.engine import engine
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats
-from scheduler.table.hosts import Hosts
 from scheduler.weighers.affinity import (
     AffinityRoomWeigher,
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
 )
-from scheduler.weighers.base import Weigher
 from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
 from scheduler.weighers.load import BuildFailureWeigher, NumInstancesWeigher
 from tests.support import fleet

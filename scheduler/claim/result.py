@@ -1,0 +1,86 @@
+"""Turn a job that was placed or refused into placements and a decision record."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4, uuid5
+
+import numpy as np
+
+from objects.group import GroupPolicy
+from objects.inventory import Placement
+from objects.selection import HostCapacity, Selection
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext
+from scheduler.explain.decision_record import decision_of
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.table.host_table import HostTable
+
+_WAITING = UUID("7d0bd3ea-52a4-4a3c-9f0a-0b0c2b6b7f4e")
+
+
+def conclude(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> None:
+    """Give the job its placements, unless it was refused, and its decision."""
+    decision_id = _again(job) if job.waits else str(uuid4())
+    if job.open:
+        placed = job.rows.items()
+        job.placements = tuple(_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed)
+    job.decision = decision_of(decision_id, job, request, table, driver, moment)
+
+
+def _again(job: Job) -> str:
+    """An id that stays the same while the same servers wait, so that the new decision overwrites the last one.
+
+    No other transaction writes it meanwhile, because the servers' requests are locked.
+    """
+    return str(uuid5(_WAITING, job.standing.needed[0]))
+
+
+def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
+    others = job.alternates.get(instance_uuid, [])
+    group = job.spec.group
+    holds = group is not None and group.policy is GroupPolicy.ANTI_AFFINITY
+    fence = job.spec.fences[instance_uuid]
+    return Placement(
+        instance_uuid=instance_uuid,
+        inventory_id=table.inventory.item(row),
+        selections=tuple(
+            _selection(table, request, each, fence, decision_id, job.numa_nodes.get((instance_uuid, each), ()))
+            for each in (row, *others)
+        ),
+        held=tuple(table.hosts[other] for other in others) if holds else (),
+    )
+
+
+def _selection(
+    table: HostTable, request: Request, row: int, fence: int, decision_id: str, numa_nodes: tuple[int, ...]
+) -> Selection:
+    return Selection(
+        host=table.hosts[row],
+        node=table.nodes[row],
+        cell_uuid=table.cells[table.cell.item(row)].uuid,
+        limits=_limits(table, request, row, numa_nodes),
+        availability_zone=table.zones[table.zone.item(row)],
+        fence=fence,
+        decision_id=decision_id,
+    )
+
+
+def _limits(table: HostTable, request: Request, row: int, numa_nodes: tuple[int, ...]) -> HostCapacity:
+    resources = {name: int(table.classes[name].cap[row]) for name in request.resources} if request.resources else {}
+    if table.aggregates.lowering:
+        hosts = Hosts(table, request, np.array([row]))
+        return HostCapacity(
+            vcpus=float(hosts.capacity("vcpus")[0]),
+            memory_mb=float(hosts.capacity("memory_mb")[0]),
+            disk_gb=float(hosts.capacity("disk_gb")[0]),
+            resources=resources,
+            numa_nodes=numa_nodes,
+        )
+    return HostCapacity(
+        vcpus=table.cap_vcpus.item(row),
+        memory_mb=table.cap_memory_mb.item(row),
+        disk_gb=table.cap_disk_gb.item(row),
+        resources=resources,
+        numa_nodes=numa_nodes,
+    )

@@ -1,0 +1,72 @@
+"""The filters and weighers that apply to requests of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+from scheduler.framework.batch_request import OPTIONAL
+from scheduler.framework.filter import Filter
+from scheduler.framework.weigher import Weigher
+
+NAMED = frozenset({"flavor.extra_specs", "image"})
+"""The optional fields by which kept answers are told apart."""
+BY_ROWS = frozenset({"group", "ignore_hosts", "excluded_hosts"})
+"""Those that requests with kept answers may have, too, if only filters and weighers use them that say which rows they concern."""
+UNKEPT = frozenset({*OPTIONAL, "cells"}) - NAMED
+"""What ``reads`` may name beside what is in ``shapes.FIELDS``."""
+
+
+class Chain(NamedTuple):
+    """``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
+
+    ``reads``: what their answers depend on beside the table, by the names in ``shapes.FIELDS``; None: one of them does not say, or
+    requests of this kind have a field of which there are no names. Those that say which rows they concern do not count.
+
+    ``shared``: the positions in ``at_once`` of filters whose answers are the same for all requests that ``reads`` says are alike.
+    ``own``: those of the others.
+
+    ``per_host``: placing a member of a group changes the answers for its own host alone, where alternates are chosen.
+    """
+
+    at_once: tuple[Filter, ...]
+    singly: tuple[Filter, ...]
+    weighers: tuple[Weigher, ...]
+    reads: tuple[str, ...] | None
+    shared: tuple[int, ...]
+    shared_filters: tuple[Filter, ...]
+    shared_weighers: tuple[Weigher, ...]
+    own: tuple[int, ...]
+    own_weighers: tuple[Weigher, ...]
+    per_host: bool
+
+    @classmethod
+    def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], given: Set[str]) -> Chain:
+        """``given``: the fields of ``OPTIONAL`` that requests of this kind have."""
+        at_once = tuple(one for one in filters if not one.host_by_host)
+        shared = tuple(position for position, one in enumerate(at_once) if not one.says_rows)
+        filters_shared = tuple(at_once[position] for position in shared)
+        weighers_shared = tuple(one for one in weighers if not one.says_rows)
+        said = [*(one.reads for one in filters_shared), *(one.reads for one in weighers_shared)]
+        named = {name for reads in said if reads is not None for name in reads}
+        is_kept = None not in said and given <= NAMED | BY_ROWS and named.isdisjoint(given - NAMED)
+        return cls(
+            at_once,
+            tuple(one for one in filters if one.host_by_host),
+            tuple(weighers),
+            tuple(sorted(named - UNKEPT)) if is_kept else None,
+            shared,
+            filters_shared,
+            weighers_shared,
+            tuple(position for position, one in enumerate(at_once) if one.says_rows),
+            tuple(one for one in weighers if one.says_rows),
+            all(map(_is_per_host, filters)) and all(map(_is_per_host, weighers)),
+        )
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        return self.at_once + self.singly
+
+
+def _is_per_host(one: Filter | Weigher) -> bool:
+    return one.per_host or (one.reads is not None and "group" not in one.reads)

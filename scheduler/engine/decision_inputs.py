@@ -1,0 +1,281 @@
+"""Keep what a decision is taken on, while it is taken: the best hosts as they are before anything of the batch is placed.
+
+A later process finds neither the claims nor the reports of that moment, because rows hold the present only. So the record of the
+decision has them for the hosts that matter (``objects/basis.py``). ``replay.py`` takes the decision again from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import floor, inf
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from objects import numa, stored, typed
+from objects.basis import Basis, KeptHost
+from objects.decision import Candidate
+from scheduler.engine.survey import Survey, WeigherScale
+from scheduler.framework.batch_request import Request
+from scheduler.framework.hosts import Hosts
+from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
+from scheduler.table.aggregation import RATIOS
+from scheduler.table.host_table import HostTable
+from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.balance import BalanceWeigher
+from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
+from scheduler.weighers.cells import CrossCellWeigher
+from scheduler.weighers.leftover import LeftoverWeigher
+from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
+
+BEST_HOSTS_SHOWN = 5
+"""Number of best hosts recorded with their scores."""
+HOSTS_LIMIT = 16
+"""Maximum number of hosts kept of a batch, or of hosts that are drawn from."""
+SETTINGS_BYTES = 1000
+"""Settings that take more are not kept."""
+RECOMPUTED = frozenset(
+    (
+        RAMWeigher,
+        CPUWeigher,
+        DiskWeigher,
+        NumInstancesWeigher,
+        BuildFailureWeigher,
+        IoOpsWeigher,
+        BalanceWeigher,
+        CrossCellWeigher,
+        LeftoverWeigher,
+        ServerGroupSoftAffinityWeigher,
+        ServerGroupSoftAntiAffinityWeigher,
+    )
+)
+"""Weighers whose weights follow from the columns and terms that are kept. Of other weighers the weights are kept."""
+FREE_SETTINGS = frozenset(
+    (
+        "service_down_time",
+        "service_poll_interval",
+        "feed_poll_interval",
+        "claims_poll_interval",
+        "idle_interval",
+        "claim_window",
+        "warm_up",
+    )
+)
+"""Settings that no choice among hosts that are up depends on."""
+_DEFAULTS_FIRST = "*"
+"""Stands for all of UNSAID_SETTINGS at the beginning of a list."""
+UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings(enabled_weighers=SPREADING_WEIGHERS, leftover_from=0.0))
+"""The settings that a record leaves out. Who changes a default enters the old one here, so that old records keep their meaning."""
+
+
+def kept_settings(settings: SchedulerSettings) -> dict[str, Any] | None:
+    """The settings that are not UNSAID_SETTINGS, as a record has them. ``settings_of`` reads them."""
+    chosen = {
+        name: _shortened(value, UNSAID_SETTINGS[name])
+        for name, value in msgspec.structs.asdict(settings).items()
+        if value != UNSAID_SETTINGS[name] and name not in FREE_SETTINGS
+    }
+    return chosen if len(stored.dump(chosen)) <= SETTINGS_BYTES else None
+
+
+def settings_of(kept: Mapping[str, Any]) -> SchedulerSettings:
+    """The settings of a record."""
+    whole = {name: _whole(value, UNSAID_SETTINGS.get(name)) for name, value in kept.items()}
+    return typed.convert(UNSAID_SETTINGS | whole, SchedulerSettings)
+
+
+def _shortened(value: Any, default: Any) -> Any:
+    if isinstance(value, tuple) and default and value[: len(default)] == default:
+        return (_DEFAULTS_FIRST, *value[len(default) :])
+    return value
+
+
+def _whole(value: Any, default: Any) -> Any:
+    return [*default, *value[1:]] if isinstance(value, list) and value[:1] == [_DEFAULTS_FIRST] else value
+
+
+@dataclass(slots=True)
+class KeptHosts:
+    """Hosts of a survey with what is known of them. ``top``: so many rows, in order, are the best of all."""
+
+    rows: list[int]
+    scores: list[float]
+    hosts: list[KeptHost]
+    raws: dict[str, list[float]]
+    parts: tuple[WeigherScale, ...]
+    top: int
+    passing: int
+    members: list[tuple[int, int]]
+    resources: dict[str, list[float]]
+    limits: dict[str, list[float]]
+    multipliers: dict[str, list[float]] = field(default_factory=dict)
+    terms: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> int:
+        """So many of the hosts are candidates of the record, in their order."""
+        return min(self.top, BEST_HOSTS_SHOWN)
+
+    def candidates(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
+        """The records of these hosts."""
+        weights = {part.weigher.name: self._weights(part) for part in self.parts}
+        return [self._candidate(table, position, weights) for position in positions]
+
+    def _candidate(self, table: HostTable, position: int, weights: Mapping[str, list[float]]) -> Candidate:
+        row = self.rows[position]
+        return Candidate(
+            host=table.hosts[row],
+            node=table.nodes[row],
+            cell=table.cells[table.cell.item(row)].name,
+            score=_rounded(self.scores[position]),
+            parts={name: _rounded(each[position]) for name, each in weights.items()},
+        )
+
+    def _weights(self, part: WeigherScale) -> list[float]:
+        """What the weigher adds to each score."""
+        name, low, span = part.weigher.name, part.low, part.span
+        raws = self.raws[name]
+        if part.multiplier is None:
+            pairs = zip(raws, self.multipliers[name], strict=True)
+            return [(max(raw, low) - low) * (each / span) if part.floored else (raw - low) * (each / span) for raw, each in pairs]
+        factor = part.multiplier / span
+        return [(max(raw, low) - low) * factor if part.floored else (raw - low) * factor for raw in raws]
+
+
+def keep(table: HostTable, request: Request, found: Survey, count: int, subset: int) -> KeptHosts:
+    """The best hosts of a survey, before ``count`` instances are placed by drawing among ``subset`` hosts."""
+    best, scores = found.best(max(BEST_HOSTS_SHOWN, min(subset + count - 1, HOSTS_LIMIT)))
+    passing = found.passing if subset > 1 else 0
+    return _kept(table, request, found, best.tolist(), scores.tolist(), passing)
+
+
+def with_chosen(kept: KeptHosts, table: HostTable, request: Request, found: Survey, row: int) -> KeptHosts:
+    """The same with the row of the first instance. The table must show nothing of the batch."""
+    score = float(found.scores_of(np.array([row], np.int64))[0])
+    made = _kept(table, request, found, [*kept.rows, row], [*kept.scores, score], kept.passing)
+    made.top = kept.top
+    return made
+
+
+def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], scores: list[float], passing: int) -> KeptHosts:
+    hosts = None
+    resources: dict[str, list[float]] = {}
+    limits: dict[str, list[float]] = {}
+    multipliers: dict[str, list[float]] = {}
+    members: list[tuple[int, int]] = []
+    if table.classes.numa:
+        resources = _node_rooms(table, rows)
+    if request.resources or table.aggregates.lowering or None in [part.multiplier for part in found.parts]:
+        hosts = Hosts(table, request, np.array(rows, np.int64))
+        resources |= {name: hosts.free_resource(name).tolist() for name in request.resources}
+        if table.aggregates.lowering:
+            limits = {what: hosts.capacity(what).tolist() for what in RATIOS}
+        for part in found.parts:
+            if part.multiplier is None:
+                each = part.weigher.multipliers(hosts)
+                multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
+    for part in found.parts:
+        if not part.weigher.option and part.multiplier not in (None, 1.0):
+            multipliers[part.weigher.name] = [part.multiplier] * len(rows)
+    if request.group is not None:
+        some, theirs = np.array(rows, np.int64), request.members
+        placed = theirs.of_rows(table.named_rows, some, with_held=False).tolist()
+        all_of_them = theirs.of_rows(table.named_rows, some, with_held=True).tolist() if theirs.any_held else placed
+        members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
+    return KeptHosts(
+        rows=rows,
+        scores=scores,
+        hosts=[_host(table, row) for row in rows],
+        raws=found.raws(rows),
+        parts=found.parts,
+        top=len(rows),
+        passing=passing,
+        members=members,
+        resources=resources,
+        limits=limits,
+        multipliers=multipliers,
+        terms=_terms(table, request, found.parts),
+    )
+
+
+def _terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) -> dict[str, tuple[float, ...]]:
+    """What the weights depend on of the fleet as a whole, by the name of the weigher."""
+    found = {part.weigher.name: part.weigher.terms(table, request) for part in parts if part.weigher.of_fleet}
+    return {name: terms for name, terms in found.items() if terms is not None}
+
+
+def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
+    """What is free on the NUMA nodes of these hosts, by class; -1 where there is no such node, or it is not counted."""
+    found: dict[str, list[float]] = {}
+    for number, node in enumerate(table.free_on_nodes(rows)):
+        for name, free in zip(numa.class_names(number), node, strict=True):
+            found[name] = [each if -1.0 < each < inf else -1.0 for each in free]
+    return found
+
+
+def _host(table: HostTable, row: int) -> KeptHost:
+    return KeptHost(
+        inventory=table.inventory.item(row),
+        generation=table.generation.item(row),
+        free_vcpus=_short(table.free_vcpus.item(row)),
+        free_memory_mb=_short(table.free_memory_mb.item(row)),
+        free_disk_gb=_short(table.free_disk_gb.item(row)),
+        cap_vcpus=_short(table.cap_vcpus.item(row)),
+        cap_memory_mb=_short(table.cap_memory_mb.item(row)),
+        cap_disk_gb=_short(table.cap_disk_gb.item(row)),
+        instances=table.instances.item(row),
+        building=table.building.item(row),
+        failed_builds=_short(table.failed_builds.item(row)),
+    )
+
+
+def _short(amount: float) -> float:
+    """The same number, as JSON has it without ".0"."""
+    return int(amount) if amount.is_integer() else amount
+
+
+def basis_of(
+    kept: KeptHosts,
+    request: Request,
+    table: HostTable,
+    settings: dict[str, Any] | None,
+    *,
+    shown: int,
+    shuffle: bool,
+    ledger: Mapping[int, int],
+    epochs: Mapping[str, int],
+    replaced: int,
+    claimed: tuple[str, ...],
+) -> Basis:
+    """The record. ``shown``: so many of the hosts are the candidates of the decision, in their order."""
+    spec = request.spec
+    told = [part.weigher.name for part in kept.parts if type(part.weigher) not in RECOMPUTED]
+    raws = {name: tuple(map(_short, kept.raws[name])) for name in told}
+    return Basis(
+        hosts=tuple(kept.hosts),
+        top=kept.top,
+        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in kept.rows[shown:]),
+        passing=kept.passing,
+        rows=() if shuffle else tuple(kept.rows),
+        scales={part.weigher.name: (_short(part.low), _short(part.span), part.floored) for part in kept.parts},
+        raws=raws,
+        multipliers={name: tuple(each) for name, each in kept.multipliers.items()},
+        limits={what: tuple(each) for what, each in kept.limits.items()},
+        members=tuple(kept.members),
+        resources={name: tuple(each) for name, each in kept.resources.items()},
+        settings=settings,
+        excluded_cells=spec.excluded_cells,
+        excluded_hosts=spec.excluded_hosts,
+        ledger=tuple(ledger.items()),
+        epochs=dict(epochs),
+        replaced=replaced,
+        claimed=claimed,
+        terms=kept.terms,
+    )
+
+
+def _rounded(number: float) -> float:
+    """Round to 6 digits. ``round(number, 6)`` takes longer than everything else done for a candidate."""
+    return floor(number * 1e6 + 0.5) / 1e6

@@ -1,0 +1,143 @@
+"""Make the record of a decision, so that it can be explained later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterator, Mapping
+
+from objects.basis import Basis
+from objects.decision import Candidate, DecidedInstance, Decision, FilterCount, RecordedCount
+from scheduler.engine.decision_inputs import basis_of
+from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.job import Job, PlanContext, Remedies
+from scheduler.framework.batch_request import Request
+from scheduler.table.host_table import HostTable
+
+CELLS_SHOWN = 20
+"""Up to this many cells, the record names all."""
+LATE_S = 60.0
+"""Seconds since a cell was last heard of after which every record names it. Cells without new servers are read rarely."""
+LOST_HOSTS_SHOWN = 20
+"""Maximum number of hosts recorded that were lost to other claims."""
+
+
+def decision_of(
+    decision_id: str,
+    job: Job,
+    request: Request,
+    table: HostTable,
+    driver: SchedulerDriver,
+    moment: PlanContext,
+) -> Decision:
+    """The record of a job that has been placed or refused."""
+    refused = job.short is not None
+    counts = job.counts if refused else (job.survey.counts if job.survey else ())
+    hosts = len(table)
+    candidates = _candidates(job, table)
+    choices = tuple(_choices(job, table))
+    remedies = job.remedies
+    return Decision(
+        id=decision_id,
+        batch_id=job.spec.batch_id,
+        request_id=job.context.request_id,
+        at=moment.wall,
+        driver=driver.name,
+        hosts=hosts,
+        filters=tuple(map(_recorded, counts)),
+        candidates=candidates,
+        choices=choices,
+        cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
+        seed=request.seed,
+        message=_message(driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)), remedies) if refused else "",
+        elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
+        conflicts=job.conflicts,
+        taken=tuple(job.taken)[:LOST_HOSTS_SHOWN],
+        relaxations=remedies.relaxations,
+        waits=job.waits,
+        pairs=remedies.pairs,
+        largest_flavor=remedies.largest_flavor,
+        unread_hints=driver.unread_hints(job.spec),
+        basis=_basis(job, request, table, driver, moment),
+    )
+
+
+def _recorded(count: FilterCount) -> RecordedCount:
+    if count.after == count.before and not count.partial:
+        return RecordedCount(name=count.name, before=count.before, after=count.after)
+    reason = count.reason if count.after < count.before else ""
+    return RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
+
+
+def _message(refusal: str, remedies: Remedies) -> str:
+    """The refusal, and where no single change is enough what is. Without amounts, which would show how full hosts are."""
+    if remedies.largest_flavor:
+        refusal += f" The largest flavor that fits is {remedies.largest_flavor}."
+    told = next((pair for pair in remedies.pairs if pair.is_for_tenants), None)
+    return refusal if told is None else f"{refusal} It would have fitted {told.plain_words}."
+
+
+def _candidates(job: Job, table: HostTable) -> tuple[Candidate, ...]:
+    """The best hosts for the first instance, best first, and the host it got if that is not among them."""
+    first, kept = job.first_kept, job.kept
+    if first is None or kept is None:
+        return ()
+    found = first.candidates(table, range(first.shown))
+    winner = next(iter(job.rows.values()), None)
+    if winner is not None and winner not in first.rows[: first.shown]:
+        theirs = kept if winner in kept.rows else first
+        found += theirs.candidates(table, [position for position, row in enumerate(theirs.rows) if row == winner])
+    return tuple(found)
+
+
+def _basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
+    kept = job.kept
+    if kept is None or not job.rows:
+        return None
+    return basis_of(
+        kept,
+        request,
+        table,
+        driver.kept_settings,
+        shown=kept.shown if kept is job.first_kept else 0,
+        shuffle=driver.shuffle,
+        ledger=job.ledger,
+        epochs=moment.epochs,
+        replaced=job.replaced,
+        claimed=tuple(job.standing.kept),
+    )
+
+
+def _ages(ages: Mapping[str, float | None], named: Container[str | None]) -> dict[str, float | None]:
+    """The ages of all cells if there are few; otherwise of those that the record names, and of late ones."""
+    if len(ages) <= CELLS_SHOWN:
+        return dict(ages)
+    return {cell: age for cell, age in ages.items() if cell in named or age is None or age > LATE_S}
+
+
+def _choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:
+    for uuid in job.uuids:
+        row = job.rows.get(uuid)
+        if uuid in job.standing.needed and row is None:
+            yield DecidedInstance(instance_uuid=uuid, host=None)
+        elif row is not None:
+            yield DecidedInstance(
+                instance_uuid=uuid,
+                host=table.hosts[row],
+                node=table.nodes[row],
+                cell=table.cells[table.cell.item(row)].name,
+                alternates=tuple(table.hosts[other] for other in job.alternates.get(uuid, ())),
+            )
+        elif uuid in job.standing.kept:
+            kept, *others = job.standing.kept[uuid]
+            yield DecidedInstance(
+                instance_uuid=uuid,
+                host=kept.host,
+                node=kept.node,
+                cell=_cell_name(table, kept.cell_uuid),
+                alternates=tuple(other.host for other in others),
+            )
+
+
+def _cell_name(table: HostTable, cell_uuid: str) -> str:
+    number = table.cell_number(cell_uuid)
+    return table.cells[number].name if number >= 0 else cell_uuid
