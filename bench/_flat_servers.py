@@ -44,7 +44,7 @@ from bench._flat import (
 )
 from bench._place import Client, CountingBacking, place, serve
 from ci.stages import ACCEPT
-from cli.demo.plan import HostPlan
+from cli.standalone.demo.plan import HostPlan
 from deploy import ports
 from deploy.local.processes import environment
 from deploy.local.region import Region

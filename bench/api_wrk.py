@@ -32,7 +32,7 @@ from bench._counters import Meter
 from bench._place import FLAVOR, IMAGE, place, serve
 from bench.boots import deployment
 from ci.stages import ACCEPT
-from cli.all_in_one import DeploymentTimes
+from cli.standalone.all_in_one import DeploymentTimes
 from deploy import packages
 from deploy.local.processes import environment
 from deploy.local.shape import Shape

@@ -30,9 +30,9 @@ from rich.console import Console
 from rich.table import Table
 
 from api.opts import ApiSettings
-from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
-from cli.bootstrap import Commands, bootstrap
-from cli.discovering import discover_until
+from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
+from cli.standalone.bootstrap import Commands, bootstrap
+from cli.standalone.discovery import discover_until
 from db.api.servers import mappings
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database

@@ -55,7 +55,7 @@ from bench._flat import (
 )
 from bench._flat_servers import on_servers
 from bench.boots import CLOCK, Bench
-from cli.all_in_one import DeploymentTimes, StateFolder
+from cli.standalone.all_in_one import DeploymentTimes, StateFolder
 from rpc.counting import MessageKind
 from service.periodic import wait_until
 

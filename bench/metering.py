@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from prometheus_client import Counter, Histogram, generate_latest
 
 from bench.boots import deployment
-from cli.all_in_one import DeploymentTimes
+from cli.standalone.all_in_one import DeploymentTimes
 from db.sql.counting import StatementCounter
 from service import metrics
 

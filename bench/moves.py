@@ -27,7 +27,7 @@ from cells.cell import Cell
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from cli.all_in_one import DeploymentTimes
+from cli.standalone.all_in_one import DeploymentTimes
 from db.api.claims.claims import Ledger
 from db.api.operations import operations
 from db.api.servers import mappings

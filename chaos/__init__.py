@@ -1,1 +1,4 @@
-"""Real processes under load and under faults, and the verdict on what became of every accepted request (docs/chaos.md)."""
+"""Real processes under load and faults, and the verdict on every accepted request (docs/chaos.md).
+
+``load.py`` asks, ``faults.py`` breaks, and ``judge.py`` decides. Faults of single functions belong in ``tests/faults``.
+"""

@@ -14,7 +14,7 @@ from types import FrameType
 
 from chaos.run import Settings, run
 from chaos.schedule import REAL_ONLY, Kind
-from cli.base import at_least
+from cli.shared.base import at_least
 from deploy.local.backing import BROKERS, DATABASES
 from deploy.servers import Unavailable
 from objects import errors

@@ -16,7 +16,7 @@ from chaos.real_hosts import RealHosts
 from chaos.schedule import REAL_ONLY, Fault, Kind
 from chaos.supervise import Supervisor
 from chaos.weather import Incident, hypervisor_of
-from cli.demo.hosts import HostFindings
+from cli.standalone.demo.hosts import HostFindings
 from deploy import processes
 from deploy.cluster import NODES, Cluster
 from deploy.local.processes import leads

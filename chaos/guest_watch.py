@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S, Violation
 from chaos.watcher import Watcher
 from chaos.weather import Weather
-from cli.demo.evidence import Evidence
-from cli.demo.hosts import HostFindings
+from cli.standalone.demo.evidence import Evidence
+from cli.standalone.demo.hosts import HostFindings
 from objects.base import Object
 from objects.operation import Operation, OperationKind, Outcome
 

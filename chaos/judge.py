@@ -1,6 +1,7 @@
 """The verdict: every accepted server is exactly one ACTIVE instance, or one ERROR for a cause that was scripted or inflicted.
 
-``cli/demo/evidence.py`` judges claims, rows, guests and quotas. This module judges what may explain an ERROR: what was done.
+``cli/standalone/demo/evidence.py`` judges claims, rows, guests and quotas. This module judges what may explain an ERROR: what was
+done.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from chaos.load import AcceptedBoot
 from chaos.plan import MISSING_IMAGE, Boot, Expected
 from chaos.weather import Weather, hypervisor_of
-from cli.demo.evidence import Evidence, InstanceState, leftovers, misplaced
+from cli.standalone.demo.evidence import Evidence, InstanceState, leftovers, misplaced
 from compute.driver import Guest
 from objects.base import Object
 from objects.cell import CELL0_UUID

@@ -16,7 +16,7 @@ from chaos.mixed import OldCommands
 from chaos.plan import Boot
 from chaos.proxy import Proxies
 from chaos.real_hosts import RealHosts
-from cli.demo.hosts import HostFindings, SimulatedFindings
+from cli.standalone.demo.hosts import HostFindings, SimulatedFindings
 from db.api.claims import server_groups
 from db.sql.engine import Database
 from deploy import ports

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from cli.demo.hosts import DiskWrites
+from cli.standalone.demo.hosts import DiskWrites
 from compute.driver import Guest
 from compute.libvirt import qemu_img
 from compute.libvirt.domain_xml import METADATA_NAMESPACE

@@ -13,7 +13,7 @@ from chaos.faults import Faults
 from chaos.judge import attempts, totals
 from chaos.load import Load
 from chaos.supervise import Supervisor
-from cli.demo.evidence import Evidence
+from cli.standalone.demo.evidence import Evidence
 from deploy import ports
 from deploy.local.folder import Folder, Notes
 from deploy.local.health import State

@@ -23,7 +23,7 @@ from chaos.supervise import Supervisor
 from chaos.verify import verify
 from chaos.watch import Watch
 from chaos.weather import Weather
-from cli.demo.evidence import Evidence, at_rest, gather
+from cli.standalone.demo.evidence import Evidence, at_rest, gather
 from deploy.local.shape import Shape
 from deploy.local.start import Start
 from objects.base import Object

@@ -1,1 +1,4 @@
-"""The check: what runs it, and what it needs of the machine."""
+"""The check: its stages, and what they need of the machine.
+
+``make`` and tox call ``stages.py``. Servers of a region belong in ``deploy``.
+"""

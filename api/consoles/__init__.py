@@ -1,1 +1,1 @@
-"""TODO."""
+"""Remote consoles: how a client asks for one, and the proxy that connects it."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""``/image``: the images of the store as an image service serves them."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""``/network``: networks, ports and security groups as a network service serves them."""

@@ -1,0 +1,1 @@
+"""``install-files``: systemd units and folders for the roles of a deployment."""

@@ -9,7 +9,7 @@ from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from cli import agent_files
+from cli.fleet import agent_files
 from cli.install import units
 from objects import errors
 

@@ -1,1 +1,4 @@
-"""Compares all that databases say of servers, claims and hosts, and puts right what does not agree."""
+"""Compares what the databases say of servers, claims and hosts, and repairs what does not agree.
+
+Each file compares one kind of row. Repairs that need a guard are written by ``db``.
+"""

@@ -1,1 +1,4 @@
-"""A cell's database: its tables, their migrations and all queries on them. Never imports ``db.api``."""
+"""A cell's database: its tables, migrations and queries.
+
+It never imports ``db.api``. What both kinds of databases have, such as outboxes, stands at the root of ``db``.
+"""

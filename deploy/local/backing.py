@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cli import agent_files
+from cli.fleet import agent_files
 from deploy import ports
 from deploy.cluster import Cluster
 from deploy.galera import Galera, GaleraTwoWriters

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.base import at_least
+from cli.shared.base import at_least
 from deploy.local import demo, status
 from deploy.local.backing import BROKERS, DATABASES
 from deploy.local.folder import Folder, Notes

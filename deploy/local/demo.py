@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.demo import plan
-from cli.demo.run import EXIT_INTERRUPTED, run
-from cli.demo.site import Site
+from cli.standalone.demo import plan
+from cli.standalone.demo.run import EXIT_INTERRUPTED, run
+from cli.standalone.demo.site import Site
 from deploy.local.folder import Folder
 from deploy.local.make import notes_of
 from deploy.local.region import Region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cli.starter import FLAVORS
+from cli.standalone.starter import FLAVORS
 from deploy import ports
 from deploy.local import templates
 from deploy.local.folder import Folder, Notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from cli.discovering import HostDiscovery
+from cli.standalone.discovery import HostDiscovery
 from db.audit import snapshot
 from db.sql.engine import Database
 from deploy.local import templates

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Why a decision was what it was: its record, and what would have been enough for a refused request."""

@@ -1,1 +1,4 @@
-"""The host table: one column per attribute, one row per node of every cell. Pure memory, no input or output."""
+"""The host table: one column per attribute, one row per node of every cell.
+
+It is memory only, without input or output. What is not true of a host but of a request belongs in ``scheduler/framework``.
+"""

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import service.opts
-from cli import connecting
+from cli.databases import connecting
 from db.api.rows import incarnation
 from db.sql import galera as nodes
 from db.sql.engine import Database

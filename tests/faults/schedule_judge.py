@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-from cli.demo import evidence
-from cli.demo.evidence import Evidence, misplaced
+from cli.standalone.demo import evidence
+from cli.standalone.demo.evidence import Evidence, misplaced
 from compute.disks import Disk, read_disk
 from compute.simulated import draw
 from conductor.audit.audit import Audit

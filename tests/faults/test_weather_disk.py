@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import requests
 
-from cli.demo.evidence import gather, leftovers
-from cli.demo.hosts import SimulatedFindings
+from cli.standalone.demo.evidence import gather, leftovers
+from cli.standalone.demo.hosts import SimulatedFindings
 from service.periodic import wait_until
 from tests.support.databases import sqlite_url
 from tests.support.weather import all_weather

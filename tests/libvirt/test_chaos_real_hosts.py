@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from chaos.real_hosts import RealHosts
-from cli.demo.hosts import DiskWrites
+from cli.standalone.demo.hosts import DiskWrites
 from deploy.local.options import CONFIG_DRIVES, INSTANCES, LIBVIRT
 from objects.task import Power
 from service.periodic import wait_until

@@ -14,7 +14,7 @@ import yaml
 
 from cli.install import units
 from cli.install.folder import InstallFolder
-from cli.quickstart_files import Access, QuickstartFolder
+from cli.install.quickstart_files import Access, QuickstartFolder
 from service.opts import SHUTDOWN
 from tests.support.commands import Shell
 

@@ -150,13 +150,13 @@ PARTS = (
     ),
     Part("oslo.policy", "api/http/policy.py", "oslo_policy._checks", "FalseCheck"),
     Part("oslo.policy", "api/http/policy.py", "oslo_policy._parser", "parse_rule", ("rule",)),
-    Part("cliff", "cli/parser.py", "cliff._argparse", "ArgumentParser"),
-    Part("cliff", "cli/parser.py", "cliff._argparse", "SmartHelpFormatter"),
+    Part("cliff", "cli/shared/parser.py", "cliff._argparse", "ArgumentParser"),
+    Part("cliff", "cli/shared/parser.py", "cliff._argparse", "SmartHelpFormatter"),
 )
 PINNED = ("PyMySQL", "amqp", "cliff", "kombu", "oslo.db", "oslo.messaging", "oslo.policy", "psycopg")
 PRIVATE_MODULES = {
     "rpc/drivers/library.py": {"oslo_messaging._drivers", "oslo_messaging._metrics", "oslo_messaging._tracing"},
-    "cli/parser.py": {"cliff._argparse"},
+    "cli/shared/parser.py": {"cliff._argparse"},
     "api/http/policy.py": {"oslo_policy._checks", "oslo_policy._parser"},
     "scheduler/table/arrays.py": {"numpy._core.multiarray"},  # with the public function where it is not there
 }

@@ -11,7 +11,7 @@ from cells.bulkhead import BulkheadSettings
 from cells.cell import Cell
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
-from cli.all_in_one import StateFolder
+from cli.standalone.all_in_one import StateFolder
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.delete import Deleter

@@ -17,7 +17,7 @@ from typing import TextIO
 
 import pytest
 
-from cli.all_in_one import StateFolder
+from cli.standalone.all_in_one import StateFolder
 from db.sql.engine import Database
 from db.sql.sync import Kind
 from tests.support.bus import FaultProxy, url_of

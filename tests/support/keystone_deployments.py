@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from cli.starter import NETWORK, SUBNET
+from cli.standalone.starter import NETWORK, SUBNET
 from deploy import ports
 from deploy.local import make
 from deploy.local.folder import Folder

@@ -15,11 +15,11 @@ from api.main import Middleware
 from api.opts import ApiSettings
 from cells.registry import CellRegistry
 from cli import app
-from cli.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
-from cli.bootstrap import Commands, bootstrap
-from cli.demo.evidence import Evidence, at_rest, gather, leftovers
-from cli.demo.hosts import SimulatedFindings
-from cli.discovering import discover_until
+from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
+from cli.standalone.bootstrap import Commands, bootstrap
+from cli.standalone.demo.evidence import Evidence, at_rest, gather, leftovers
+from cli.standalone.demo.hosts import SimulatedFindings
+from cli.standalone.discovery import discover_until
 from objects import errors
 from service.notifications import NotificationSettings as Notifications
 from service.periodic import wait_until

@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
 from cells.discovery import discover
-from cli.demo import evidence
-from cli.demo.evidence import Evidence, at_rest, leftovers
+from cli.standalone.demo import evidence
+from cli.standalone.demo.evidence import Evidence, at_rest, leftovers
 from compute.driver import Guest
 from compute.journal import JournalEntry, read_entries
 from compute.simulated import journal_path
@@ -299,7 +299,7 @@ class World:
         return self.api.write(events.cursor, cell_uuid)
 
     def evidence(self) -> Evidence:
-        """As ``cli.demo.evidence.gather`` has it, on connections that stay open: on a server opening them takes longest."""
+        """As ``cli.standalone.demo.evidence.gather`` has it, on connections that stay open: opening them takes longest."""
         guests = {host: [guest.uuid for guest in self.agents[cell].guests(host)] for host, cell in self.homes.items()}
         return evidence.read(self.api, self.databases, guests)
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Rows of operators: cells, hosts, aggregates, and which cells do not answer."""

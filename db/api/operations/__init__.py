@@ -1,1 +1,1 @@
-"""TODO."""
+"""Operations on servers: accept them, take them from state to state, end them."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Rows of projects and users: quotas, key pairs, flavors."""

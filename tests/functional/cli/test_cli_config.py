@@ -12,7 +12,7 @@ import pytest
 from oslo_config import cfg
 
 from api.http.keystone import GROUP
-from cli.effective import ROLES, Effective, shown
+from cli.databases.effective import ROLES, Effective, shown
 from images.opts import GLANCE_GROUP
 from service.vault import Vault, new_key
 from tests.support.commands import Shell

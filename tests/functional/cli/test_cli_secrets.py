@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cells import administration
-from cli import key_file
+from cli.standalone import key_file
 from db.sql.engine import Database
 from objects import errors
 from objects.spec import BootSecrets

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from api.main import ApiService
 from api.opts import ApiSettings
-from cli.http import ApiClient
-from cli.waiting import POLL_INTERVAL_S
+from cli.shared.http import ApiClient
+from cli.shared.waiting import POLL_INTERVAL_S
 from conductor import image_rows
 from conductor.build import Builder
 from conductor.bury import Undertaker

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from cli import waiting
+from cli.shared import waiting
 from db.api.operations import operations
 from db.api.projects import flavors
 from db.api.rows.tables import instance_mappings

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import requests
 
-from cli.all_in_one import DeploymentTimes, StateFolder
 from cli.app import main
-from cli.serving import scheduling
+from cli.standalone.all_in_one import DeploymentTimes, StateFolder
+from cli.standalone.serving import scheduling
 from objects import errors
 from service.periodic import wait_until
 from tests.support.region import IMAGE

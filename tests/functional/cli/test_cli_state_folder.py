@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from api.opts import ApiSettings
-from cli.all_in_one import AllInOne, StateFolder
-from cli.bootstrap import Commands, bootstrap
+from cli.standalone.all_in_one import AllInOne, StateFolder
+from cli.standalone.bootstrap import Commands, bootstrap
 from objects import errors
 from service.periodic import wait_until
 from tests.support.region import PACE, host, region

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from cli.app import main
-from cli.frame import Look, frame
-from cli.scrape import Scrape, scrape
+from cli.shared.scrape import Scrape, scrape
+from cli.watch.frame import Look, frame
 from service.monitor import Monitor, MonitorSettings
 from service.periodic import wait_until
 from tests.support.databases import closed_port

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from cells.discovery import discover
-from cli import key_file
+from cli.standalone import key_file
 from compute.main import VERSION
 from db import processes
 from db.api.rows import tables

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from cli.app import main
-from cli.serving import serving
+from cli.standalone.serving import serving
 from tests.support.keystone import PASSWORD, Keystone
 from tests.support.region import IMAGE
 

@@ -13,7 +13,7 @@ import pytest
 
 from cells import administration
 from cells.administration import CellChange, NewCell, create_cell
-from cli.archive_file import ArchiveFile
+from cli.shared.archive_file import ArchiveFile
 from conductor.tidy import forget_deleted
 from db.api.deployment import cell_mappings
 from db.api.reconcile import purge as api_purge

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.all_in_one import StateFolder
+from cli.standalone.all_in_one import StateFolder
 from compute.simulated import METADATA_KEY
 from db.api.deployment import host_mappings
 from db.sql.engine import Database

@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from cli import key_file
-from cli.all_in_one import AllInOne, SimulatedHost, StateFolder
+from cli.standalone import key_file
+from cli.standalone.all_in_one import AllInOne, SimulatedHost, StateFolder
 from compute.journal import Received, read_entries, received_by
 from compute.simulated import METADATA_KEY, journal_path
 from db.api.rows.tables import request_secrets

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.all_in_one import SimulatedHost
-from cli.discovering import discover_until
+from cli.standalone.all_in_one import SimulatedHost
+from cli.standalone.discovery import discover_until
 from db.cell import services
 from db.sql.engine import CellDatabase
 from objects.process import AGENT_BINARY
@@ -20,7 +20,7 @@ HOSTS = (SimulatedHost(name="a1", cell="one"), SimulatedHost(name="a2", cell="on
 
 @pytest.mark.parametrize("what", ["set_forced_down", "set_disabled"])
 def test_hosts_called_down_or_disabled_are_known(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.discovering.DISCOVERY_WAIT_S", 20.0)
+    monkeypatch.setattr("cli.standalone.discovery.DISCOVERY_WAIT_S", 20.0)
     region = Region(tmp_path, HOSTS)
     region.start()
     cell = CellDatabase(region.folder.database_url("one"), name="one")

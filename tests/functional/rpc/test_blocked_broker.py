@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cli.connecting import _bus
+from cli.databases.connecting import _bus
 from deploy.rabbitmq import RabbitMQ
 from objects.context import RequestContext
 from rpc.errors import Unreachable

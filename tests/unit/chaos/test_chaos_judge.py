@@ -12,7 +12,7 @@ from chaos.load import AcceptedBoot
 from chaos.plan import GIANT, MISSING_IMAGE, Boot, Expected, Group
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
-from cli.demo.evidence import Evidence, InstanceState, at_rest
+from cli.standalone.demo.evidence import Evidence, InstanceState, at_rest
 from compute.driver import Guest
 from db.audit.quotas import Drift
 from deploy.local.shape import Shape

@@ -10,8 +10,8 @@ import pytest
 from chaos.guest_watch import GuestWatch
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
-from cli.demo.evidence import Evidence, InstanceState
-from cli.demo.hosts import SimulatedFindings
+from cli.standalone.demo.evidence import Evidence, InstanceState
+from cli.standalone.demo.hosts import SimulatedFindings
 from compute.disks import Disk, Disks, disks_path, write_to_disk
 from compute.driver import Guest
 from compute.journal import Journal

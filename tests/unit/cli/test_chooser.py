@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.chooser import Chooser, ListKind
+from cli.watch.chooser import Chooser, ListKind
 
 SERVERS: list[dict[str, Any]] = [{"id": str(n), "name": f"web-{n}", "status": "ACTIVE"} for n in range(30)]
 

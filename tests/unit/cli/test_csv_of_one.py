@@ -10,7 +10,7 @@ from typing import Any
 
 from cliff.columns import FormattableColumn
 
-from cli.formats import CsvMany, CsvOne
+from cli.shared.formats import CsvMany, CsvOne
 
 
 def test_a_line_of_names_and_a_line_of_values() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cli.demo import plan
-from cli.demo.plan import ExpectedOutcome, HostPlan
+from cli.standalone.demo import plan
+from cli.standalone.demo.plan import ExpectedOutcome, HostPlan
 from objects import errors
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.demo.evidence import Evidence, InstanceState
-from cli.demo.plan import HostPlan, Item
-from cli.demo.verdict import judge
+from cli.standalone.demo.evidence import Evidence, InstanceState
+from cli.standalone.demo.plan import HostPlan, Item
+from cli.standalone.demo.verdict import judge
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
 NOW = 1000.0

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from cli.app import COMMANDS, Superconductor
-from cli.http import HttpCommand
+from cli.shared.http import HttpCommand
 
 LIGHT = ("status", "top", "explain", "capacity", "hold ", "rebalance", "server ", "completion names")
 """How the names of the commands begin that only speak HTTP."""

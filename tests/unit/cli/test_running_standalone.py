@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import running
-from cli.deployment import Deployment
+from cli.shared import running
+from cli.shared.deployment import Deployment
 from objects import errors
 
 ENDPOINT = "http://127.0.0.1:8774/v2.1"

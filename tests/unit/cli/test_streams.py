@@ -8,8 +8,8 @@ import pytest
 from rich.text import Text
 
 from cli import app
-from cli.console import console_on, table_of
-from cli.streams import escaping
+from cli.shared.console import console_on, table_of
+from cli.shared.streams import escaping
 
 ODD = "\x1b]0;owned\x07\x9b31m\u202eabc\ud800\r"
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from cli.progress import WaitProgress
+from cli.shared.progress import WaitProgress
 
 
 class TerminalOutput(io.StringIO):

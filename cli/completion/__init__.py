@@ -1,0 +1,1 @@
+"""``completion``: completion files for shells, made of the commands and their arguments."""

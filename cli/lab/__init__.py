@@ -1,0 +1,1 @@
+"""``lab``: replay traces, and record a deployment as one."""

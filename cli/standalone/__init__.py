@@ -1,0 +1,1 @@
+"""``standalone`` and ``demo``: every role in one process, in one folder."""
