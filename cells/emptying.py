@@ -33,7 +33,7 @@ from objects.operation import Operation, OperationArgs, OperationKind, Operation
 from objects.phase import vm_state_of
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
-from service.isolate import isolate
+from service.bisect import isolate
 
 T = TypeVar("T")
 

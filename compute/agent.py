@@ -14,12 +14,12 @@ from compute.build import Build, Work
 from compute.builds import Builds
 from compute.console_relay import ConsoleRelay
 from compute.driver import ComputeDriver, Guest, GuestSpec
-from compute.ends import Ends
-from compute.entries import Entries
 from compute.guests import Guests
 from compute.opts import ComputeSettings
 from compute.reports import Answer, Reporter
 from compute.tasks import Tasks, guest_after, is_hold
+from compute.teardown import Ends
+from compute.work_table import Entries
 from objects import console, errors, extra_specs
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Report, Verdict
 from objects.console import ConsoleKind, ConsoleListener

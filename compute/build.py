@@ -1,4 +1,4 @@
-"""One build or guest on this host: its phase and its state. ``compute/entries.py`` shows the order of the phases."""
+"""One build or guest on this host: its phase and its state. ``compute/work_table.py`` shows the order of the phases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(eq=False, slots=True)
 class Build:
-    """One entry. Change it only while holding the lock of its ``compute.entries.Entries``."""
+    """One entry. Change it only while holding the lock of its ``compute.work_table.Entries``."""
 
     uuid: str
     fence: int

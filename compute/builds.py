@@ -20,7 +20,7 @@ import msgspec
 from compute import failures
 from compute.build import Build, Phase, build_of
 from compute.driver import Guest, GuestSpec
-from compute.entries import Entries
+from compute.work_table import Entries
 from objects import errors
 from objects.build import BuildOrder, Origin, Report, ReportKind
 from objects.instance import Failure, FailureClass

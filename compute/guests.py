@@ -9,7 +9,7 @@ import msgspec
 
 from compute.build import AT_TASK, Build, Phase, build_of
 from compute.driver import Guest
-from compute.entries import Entries
+from compute.work_table import Entries
 from objects import builder_digest
 from objects.build import Holding, Report, ReportKind
 from objects.instance import Failure, FailureClass, State

@@ -14,9 +14,8 @@ import msgspec
 
 from compute.agent import Agent
 from compute.audit import PERIODS_OF_SETTLED, GuestAudit
-from compute.checked import CheckedDriver
 from compute.driver import ComputeDriver, Guest, builder_of, host_of
-from compute.entries import Entries
+from compute.driver_checks import CheckedDriver
 from compute.guests import Guests
 from compute.heartbeats import Heartbeats
 from compute.opts import IGNORED, ComputeSettings
@@ -26,6 +25,7 @@ from compute.simulated import SimulatedDriver
 from compute.stats import StatsSender
 from compute.tracker import ResourceTracker
 from compute.unknown import UnknownGuestsSender
+from compute.work_table import Entries
 from objects import errors
 from objects.build import BuildOrders, DeleteOrder
 from objects.compute_node import ComputeNode

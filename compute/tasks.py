@@ -21,7 +21,7 @@ import msgspec
 
 from compute.build import Build, Phase, Work
 from compute.driver import Guest
-from compute.entries import Entries
+from compute.work_table import Entries
 from objects.build import Report, ReportKind
 from objects.instance import Failure
 from objects.spec import BootSecrets

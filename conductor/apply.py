@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from cells.cell import Cell
-from conductor.set_aside import SetAside, reason_of
+from conductor.quarantine import SetAside, reason_of
 from db.api.claims import claims
 from db.api.claims.claims import Ledger
 from db.api.reconcile import events
@@ -21,7 +21,7 @@ from objects.context import request_of
 from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
 from objects.selection import HostCapacity
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 

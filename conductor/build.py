@@ -16,15 +16,15 @@ import msgspec
 from cells.registry import CellRegistry
 from conductor.batch_secrets import BatchSecrets
 from conductor.bury import Undertaker
+from conductor.cell_lookup import CellLookup
 from conductor.destinations import Destinations, in_groups
 from conductor.hand_over import CellHandOver
 from conductor.lease_renewer import LeaseRenewer
-from conductor.placed import Placed, by_batch
+from conductor.placement import Placed, by_batch
+from conductor.quarantine import SetAside
+from conductor.requeue import STEP, Unbuilt
 from conductor.restored import RestoreWatch
-from conductor.set_aside import SetAside
 from conductor.stage import Stager
-from conductor.unbuilt import STEP, Unbuilt
-from conductor.whereabouts import CellLookup
 from db import dead_letters
 from db.api.queue import holds, leases
 from db.api.rows.incarnation import Known
@@ -33,7 +33,7 @@ from objects import errors
 from objects.spec import BootSecrets
 from rpc.scheduler import SchedulerClient
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.steps import step
 from service.vault import Vault
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from cells.instance_mapping import adopt
 from cells.registry import CellRegistry
-from conductor.set_aside import reason_of
+from conductor.quarantine import reason_of
 from db.api.claims.claims import Ledger
 from db.api.queue import builds, leases
 from db.cell import instances, staging
@@ -16,7 +16,7 @@ from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from objects.text import FAULTS_SIZE, clean
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 

@@ -11,12 +11,12 @@ from functools import partial
 import msgspec
 
 from cells import releases
+from conductor.agent_names import check_reports, check_service, checked_about
 from conductor.gathered_beats import GatheredBeats
 from conductor.mark_watch import MarkWatch
-from conductor.names import check_reports, check_service, checked_about
 from conductor.orders import OrderSender, send_orders
+from conductor.quarantine import SetAside, reason_of
 from conductor.release import LOST, Release
-from conductor.set_aside import SetAside, reason_of
 from db import secrets
 from db.cell import compute_nodes, instances, minimal_end, services, tasks, unknown_guests
 from db.cell.instances import DueRow
@@ -37,7 +37,7 @@ from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
 from service import metrics
 from service.batching import GroupCommit
-from service.isolate import isolate
+from service.bisect import isolate
 from service.steps import step
 from service.vault import Vault
 

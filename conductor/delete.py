@@ -10,7 +10,7 @@ from functools import partial
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.servers import mappings
 from db.cell import instances
 from db.sql.engine import ApiDatabase

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from cells.registry import CellRegistry
-from conductor.placed import Placed, asked, context_of
-from conductor.unbuilt import Unbuilt
+from conductor.placement import Placed, asked, context_of
+from conductor.requeue import Unbuilt
 from db.api.operations import operations
 from db.api.queue import leases
 from db.sql.engine import ApiDatabase

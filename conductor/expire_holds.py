@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.claims.claims import Ledger
 from db.api.queue import holds
 from db.api.rows.incarnation import Known

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.apply import Applier
-from conductor.newcomers import HostMapper
-from conductor.set_aside import SetAside
+from conductor.host_mapper import HostMapper
+from conductor.quarantine import SetAside
 from conductor.settle import settle
 from db.api.claims.claims import Ledger
 from db.api.rows.epochs import Epoch

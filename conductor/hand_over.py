@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 
 from conductor.lease_renewer import LeaseRenewer
 from conductor.orders import send_orders
-from conductor.placed import Placed, by_batch, by_cell
-from conductor.unbuilt import Unbuilt
+from conductor.placement import Placed, by_batch, by_cell
+from conductor.requeue import Unbuilt
 from db.api.operations import steps
 from db.api.queue import builds
 from db.sql.engine import ApiDatabase
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.steps import step
 
 LOG = logging.getLogger(__name__)

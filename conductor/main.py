@@ -13,31 +13,31 @@ from typing import ParamSpec, TypeVar
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
+from conductor.agent_identity import Border
 from conductor.audit.background import BackgroundAudit
 from conductor.audit.places import Places
-from conductor.border import Border
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
 from conductor.delete import Deleter
+from conductor.due_work import Lookout
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.expire_holds import HoldSweep
 from conductor.feed_follower import FeedFollower, FeedFollowers
 from conductor.gathered_beats import GatheredBeats
 from conductor.guest_reader import GuestReader
 from conductor.image_rows import complete_rows
-from conductor.lookout import Lookout
 from conductor.operate import Operator
 from conductor.opts import ConductorSettings, MapHosts
+from conductor.quarantine import REFRESH_INTERVAL_S, SetAside
+from conductor.queue_metrics import CellQueue, OperationMetrics, QueueMetrics
 from conductor.restored import RestoreWatch
 from conductor.roll_back import BatchSweep
-from conductor.set_aside import REFRESH_INTERVAL_S, SetAside
 from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
 from conductor.tidy import erase_decided, forget_deleted, reap, remove_images, tidy
-from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
 from db.api.claims.claims import Ledger
 from db.api.queue.due import SweepsDue
 from db.api.rows import incarnation

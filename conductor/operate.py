@@ -24,8 +24,8 @@ from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
 from conductor.operation_tasks import task_of
 from conductor.orders import send_tasks
+from conductor.quarantine import SetAside
 from conductor.restored import RestoreWatch
-from conductor.set_aside import SetAside
 from db.api.claims.claims import Ledger, Stamp
 from db.api.operations import operations, shelving, steps, thaw
 from db.api.operations.operations import OpenOperation

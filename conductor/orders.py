@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
-from conductor.placed import context_of
+from conductor.placement import context_of
 from db.cell.instances import Order
 from db.cell.tasks import DueTask
 from objects import errors
@@ -18,7 +18,7 @@ from objects.task import Power, TaskOrder
 from objects.text import FAULT_SIZE, NAME_LENGTH, clean
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
 

@@ -14,7 +14,7 @@ import msgspec
 
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.queue import batches
 from db.api.queue.batches import AllOrNothingBatch
 from db.cell import instances

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 
 from cells.cell import Cell
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.servers import mappings
 from db.cell import instances, staging
 from db.sql.engine import ApiDatabase

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from cells.bulkhead import PendingCall
 from cells.cell import Cell
 from conductor.batch_secrets import BatchSecrets
-from conductor.placed import Placed, by_batch, by_cell
-from conductor.unbuilt import Unbuilt
-from conductor.whereabouts import CellLookup
+from conductor.cell_lookup import CellLookup
+from conductor.placement import Placed, by_batch, by_cell
+from conductor.requeue import Unbuilt
 from db.cell import staging
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.spec import BootSecrets
 from service import metrics
-from service.isolate import isolate
+from service.bisect import isolate
 from service.steps import step
 
 LOG = logging.getLogger(__name__)

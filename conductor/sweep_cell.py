@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cells.presence import RECORD_LIFETIME_S
 from conductor.cell_conductor import CellConductor, measure
 from conductor.orders import OrderSender, send_deletes, send_orders, send_tasks
-from conductor.set_aside import REFRESH_INTERVAL_S
+from conductor.quarantine import REFRESH_INTERVAL_S
 from conductor.tidy import erase_finished
 from db import processes
 from db.cell import due, feed, instances, minimal_end, services, tasks
@@ -21,7 +21,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.process import AGENT_BINARY
 from objects.text import checked_name
-from service.isolate import isolate
+from service.bisect import isolate
 from service.liveness import Liveness
 from service.periodic import Every
 from service.steps import step

@@ -10,7 +10,7 @@ from functools import partial
 from cells.cell import Cell
 from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db import processes, secrets
 from db.api.claims import claims, decisions
 from db.api.queue import builds

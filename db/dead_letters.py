@@ -1,7 +1,7 @@
 """Dead letters: items that a step could not process, set aside with the reason until they are tried again, ended or skipped.
 
 The API level has a table, and so has each cell. All times are the database's. Nothing here is needed while nothing fails: a step
-writes a letter after an item failed alone, and who runs steps reads the table now and then (``conductor/set_aside.py``).
+writes a letter after an item failed alone, and who runs steps reads the table now and then (``conductor/quarantine.py``).
 """
 
 from __future__ import annotations

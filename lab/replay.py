@@ -18,8 +18,8 @@ import numpy as np
 from lab.demand import per_cent
 from lab.figures import Demand, FleetSample, PolicyOutcome, Reason
 from lab.fleet import FleetHost
+from lab.fleet_state import World
 from lab.trace import DAY_S, Arrival, Trace
-from lab.world import World
 from objects.base import Object
 from objects.group import GroupPolicy
 from scheduler.engine.driver import SchedulerDriver

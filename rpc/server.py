@@ -21,7 +21,7 @@ from rpc.drivers.rabbit import RabbitListener
 from rpc.drivers.wire import WireCall
 from rpc.errors import RemoteFault, Unreachable
 from rpc.failures import ERROR_MODULES, NAME_SIZE
-from rpc.pulse import Pulse
+from rpc.loopback_probe import Pulse
 from rpc.rabbit import UNDELIVERED, Link
 from rpc.sender import handling
 from rpc.serializer import expected

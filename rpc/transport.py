@@ -28,7 +28,7 @@ from rpc.drivers.plain import PlainDriver
 from rpc.drivers.rabbit import RabbitDriver
 from rpc.errors import Unreachable
 from rpc.failures import ERROR_MODULES
-from rpc.pulse import Pulse, PulseEndpoint
+from rpc.loopback_probe import Pulse, PulseEndpoint
 from rpc.serializer import Serializer, ServerSerializer
 from rpc.server import VERSION, Endpoint, ThreadedServer, TopicServer
 from service import metrics as counters

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from objects import errors
-from service.isolate import Transient, isolate
+from service.bisect import Transient, isolate
 from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class GroupCommit(Generic[T, R]):
     ``handle`` gets a list and returns as many results in the same order. A result that is an exception is raised in its caller.
 
     If ``handle`` raises, it must have changed nothing. It is then called with each half of the group, and so on, until only the
-    items at fault get the exception (``service/isolate.py``). An error in ``transient`` goes to all callers.
+    items at fault get the exception (``service/bisect.py``). An error in ``transient`` goes to all callers.
 
     Used for group commit: under load, groups grow while callers wait for the previous group.
     """

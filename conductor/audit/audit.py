@@ -10,9 +10,9 @@ from itertools import groupby
 from conductor.audit.checks import CHECKS
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Check, Finding
 from conductor.audit.places import Places
-from conductor.set_aside import reason_of
+from conductor.quarantine import reason_of
 from objects import errors
-from service.isolate import isolate
+from service.bisect import isolate
 
 LOG = logging.getLogger(__name__)
 

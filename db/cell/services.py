@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from db import outbox
 from db.cell import compute_nodes, feed
 from db.cell.tables import feed_head, services
-from db.sql import clock, dialect, named
+from db.sql import by_name, clock, dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
 from db.sql.readable import complain_of_odd, readable
@@ -176,7 +176,7 @@ def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, 
 def get(tx: CellTransaction, host: str, binary: str) -> Service:
     """Raises NotFound."""
     query = sa.select(services).where(services.c.host == host, services.c.binary == binary)
-    return _service(named.found(tx.execute(query).first(), _what(host, binary)))
+    return _service(by_name.found(tx.execute(query).first(), _what(host, binary)))
 
 
 def list_all(tx: CellTransaction) -> list[Service]:
@@ -330,7 +330,7 @@ def delete(tx: CellTransaction, host: str, binary: str) -> None:
     """Forget a service, such as one of a host that is gone for good; the feed tells. Raises NotFound."""
     gone = get(tx, host, binary)
     statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
-    named.delete(tx, statement, _what(host, binary))
+    by_name.delete(tx, statement, _what(host, binary))
     _tell(tx, gone, time.time())
     _notify(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
 

@@ -18,7 +18,7 @@ from db.sql import url as urls
 from db.sql.connection import ApiTransaction, CellTransaction, Tx_co
 from db.sql.facade import Opening
 from db.sql.galera import Certified
-from db.sql.turn import Turn, turn_of
+from db.sql.sqlite_write_lock import Turn, turn_of
 from objects import errors
 from objects.mask import mask_url
 from service import metrics, room

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.pool import QueuePool
 
-from db.sql import answers, clock, galera, retry
+from db.sql import clock, galera, read_timeouts, retry
 from db.sql import url as urls
 from objects import errors
 from objects.base import Object
@@ -98,7 +98,7 @@ def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa
         driver_connection.rollback()
 
     _leave_read_only(engine)
-    answers.keep_time(engine, url)
+    read_timeouts.keep_time(engine, url)
     file = urls.file_of(url)
     if file is not None:
         _look_for_file(engine, file, opening)

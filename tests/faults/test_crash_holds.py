@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conductor.expire_holds import HoldSweep
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.queue import holds
 from db.api.rows.incarnation import Known
 from objects import errors

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from conductor.apply import STEP, Applier
 from conductor.feed_follower import FeedFollower
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db import dead_letters
 from db.api.rows.tables import instance_mappings
 from db.cell import feed

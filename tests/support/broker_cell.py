@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import amqp  # type: ignore[import-untyped]  # the library ships no types
 import pytest
 
-from conductor.border import Border
+from conductor.agent_identity import Border
 from rpc import agents, cell_conductor
 from rpc.agents import AgentUsers
 from rpc.cell_conductor import CellConductorClient

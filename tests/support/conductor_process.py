@@ -18,7 +18,7 @@ from conductor.delete import Deleter
 from conductor.feed_follower import FeedFollower
 from conductor.operate import Operator
 from conductor.orders import send_orders
-from conductor.placed import Placed
+from conductor.placement import Placed
 from conductor.roll_back import BatchSweep
 from conductor.settle import settle
 from db.api.claims.claims import Ledger

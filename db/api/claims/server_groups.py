@@ -12,7 +12,7 @@ from db.api.projects import user_quotas
 from db.api.rows import epochs, finalized
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import instance_mappings, request_specs, server_groups
-from db.sql import clock, dialect, named
+from db.sql import by_name, clock, dialect
 from db.sql.connection import ApiTransaction
 from db.sql.readable import readable
 from objects import errors
@@ -45,7 +45,7 @@ def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED, user_
         raise errors.OverQuota("Quota exceeded, too many server groups.")
     if user_limit != UNLIMITED and user_quotas.groups(tx, group.project_id, group.user_id) >= user_limit:
         raise errors.OverQuota("Quota exceeded, too many server groups of this user.")
-    named.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")
+    by_name.insert(tx, server_groups, _values(group) | {"created_at": clock.read(tx)}, f"Server group '{group.uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 
@@ -109,13 +109,13 @@ def refuse_crowds(tx: ApiTransaction, uuids: Sequence[str], limit: int, more: in
 def update(tx: ApiTransaction, group: ServerGroup) -> None:
     """Rename the group. Policy and project never change, because members were placed by them. Raises NotFound."""
     statement = sa.update(server_groups).where(_C.uuid == group.uuid)
-    named.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
+    by_name.update(tx, statement, {"name": group.name}, f"Server group '{group.name}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
     """Delete the group; its members stay, without a policy. Raises NotFound."""
-    named.delete(tx, sa.delete(server_groups).where(_C.uuid == uuid), f"Server group '{uuid}'")
+    by_name.delete(tx, sa.delete(server_groups).where(_C.uuid == uuid), f"Server group '{uuid}'")
     epochs.bump(tx, Epoch.GROUPS)
 
 

@@ -16,7 +16,7 @@ from db.api.deployment import host_mappings
 from db.api.rows import epochs, ledger
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import aggregate_hosts, aggregates
-from db.sql import named
+from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.readable import read_one, readable, sound_rows
 from objects import errors, stored, text
@@ -33,20 +33,20 @@ def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = N
     _check_zone(metadata or {})
     about = {"uuid": str(uuid.uuid4()), "created_at": time.time()}
     values = {"name": name, "metadata": stored.dump(dict(metadata or {}))} | about
-    key = named.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
+    key = by_name.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
     epochs.bump(tx, Epoch.AGGREGATES)
     return get(tx, key[0] if key else 0)
 
 
 def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
     """Return the aggregate with this id. Raises NotFound."""
-    row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
+    row = by_name.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
     return _read(tx, row)
 
 
 def find(tx: ApiTransaction, name: str) -> Aggregate:
     """The aggregate of this name. Raises NotFound."""
-    row = named.found(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _what(name))
+    row = by_name.found(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _what(name))
     return _read(tx, row)
 
 
@@ -59,7 +59,7 @@ def list_all(tx: ApiTransaction) -> list[Aggregate]:
 
 def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
     """Rename it. Raises NotFound, and Conflict if the name is taken."""
-    named.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name} | _now(), _what(aggregate_id))
+    by_name.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name} | _now(), _what(aggregate_id))
     epochs.bump(tx, Epoch.AGGREGATES)
 
 
@@ -95,7 +95,7 @@ def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
     _refuse_second(tx, aggregate_id, (host,), aggregate.metadata)
     _refuse_other_zone(tx, msgspec.structs.replace(aggregate, metadata={}), (host,), aggregate.availability_zone)
     what = f"Host '{host}' in aggregate '{aggregate.name}'"
-    named.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
+    by_name.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
     _touch(tx, aggregate_id)
 
 
@@ -109,7 +109,7 @@ def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
     if host in aggregate.hosts:
         _refuse_other_zone(tx, aggregate, (host,), None)
     statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
-    named.delete(tx, statement, f"Host '{host}' in aggregate '{aggregate.name}'")
+    by_name.delete(tx, statement, f"Host '{host}' in aggregate '{aggregate.name}'")
     _touch(tx, aggregate_id)
 
 
@@ -119,7 +119,7 @@ def delete(tx: ApiTransaction, aggregate_id: int) -> None:
     aggregate = get(tx, aggregate_id)
     if aggregate.hosts:
         raise errors.Conflict(f"Aggregate '{aggregate.name}' still has {len(aggregate.hosts)} hosts")
-    named.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _what(aggregate_id))
+    by_name.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _what(aggregate_id))
 
 
 def _check_zone(metadata: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from db.api.claims import inventories
 from db.api.rows import epochs, ledger
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import cell_mappings, host_mappings, instance_mappings
-from db.sql import named
+from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.readable import read_one, readable
 from objects import errors
@@ -32,14 +32,14 @@ class UnfinishedWork(errors.Conflict):
 
 def create(tx: ApiTransaction, mapping: CellMapping) -> None:
     """Add a cell. Raises Conflict if its uuid or name is taken."""
-    named.insert(tx, cell_mappings, _values(mapping), f"Cell '{mapping.name}'")
+    by_name.insert(tx, cell_mappings, _values(mapping), f"Cell '{mapping.name}'")
     epochs.bump(tx, Epoch.CELLS)
 
 
 def get(tx: ApiTransaction, uuid: str) -> CellMapping:
     """Return the cell with this uuid. Raises NotFound."""
     row = tx.execute(sa.select(cell_mappings).where(cell_mappings.c.uuid == uuid)).first()
-    return read_one(named.found(row, f"Cell '{uuid}'"), _mapping, cell_mappings)
+    return read_one(by_name.found(row, f"Cell '{uuid}'"), _mapping, cell_mappings)
 
 
 def hold(tx: ApiTransaction, uuid: str) -> bool:
@@ -70,7 +70,7 @@ def update(tx: ApiTransaction, mapping: CellMapping) -> CellMapping:
     same = (cell_mappings.c.uuid == mapping.uuid, cell_mappings.c.epoch == mapping.epoch)
     statement = sa.update(cell_mappings).where(*same).values(_values(changed))
     try:
-        named.update(tx, statement, {}, f"Cell '{mapping.name}'")
+        by_name.update(tx, statement, {}, f"Cell '{mapping.name}'")
     except errors.NotFound:
         get(tx, mapping.uuid)
         raise errors.Conflict(f"Cell '{mapping.name}' was changed by somebody else meanwhile: look at it, and try again") from None
@@ -90,7 +90,7 @@ def delete(tx: ApiTransaction, uuid: str, *, failed_with: str | None = None) -> 
     if count := _count(tx, host_mappings, host_mappings.c.cell_uuid == uuid):
         raise HasHosts(f"Cell '{name}' still has {count} hosts: delete them, or give --with-hosts")
     check_empty(tx, uuid, failed_with=failed_with)
-    named.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
+    by_name.delete(tx, sa.delete(cell_mappings).where(cell_mappings.c.uuid == uuid), f"Cell '{name}'")
     epochs.bump(tx, Epoch.CELLS)
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from db.api.rows import epochs
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import host_mappings, inventories
-from db.sql import dialect, named
+from db.sql import by_name, dialect
 from db.sql.connection import ApiTransaction
 from db.sql.readable import complain_of_odd, sound_rows
 from objects import errors
@@ -97,7 +97,7 @@ def refuse_other_case(tx: ApiTransaction, host: str) -> None:
 
 def delete(tx: ApiTransaction, host: str) -> None:
     """Delete the mapping of a host. Raises NotFound."""
-    named.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
+    by_name.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
     epochs.bump(tx, Epoch.HOSTS)
 
 

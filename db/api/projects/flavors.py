@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from db.api.rows import epochs
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import flavor_access, flavors
-from db.sql import named
+from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
 from db.sql.readable import readable
@@ -21,14 +21,14 @@ from objects.flavor import Flavor
 
 def create(tx: ApiTransaction, flavor: Flavor) -> None:
     """Add a flavor. Raises Conflict if its id or name is taken."""
-    named.insert(tx, flavors, _values(flavor), _what(flavor))
+    by_name.insert(tx, flavors, _values(flavor), _what(flavor))
     epochs.bump(tx, Epoch.FLAVORS)
 
 
 def get(tx: ApiTransaction, flavor_id: str) -> Flavor:
     """Return the flavor with this id. Raises NotFound."""
     return _read(
-        named.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
+        by_name.found(tx.execute(sa.select(flavors).where(flavors.c.flavor_id == flavor_id)).first(), f"Flavor '{flavor_id}'")
     )
 
 
@@ -52,7 +52,7 @@ def change(tx: ApiTransaction, flavor_id: str, edit: Callable[[Flavor], Flavor])
     """
     epochs.bump(tx, Epoch.FLAVORS)  # first: it locks the epoch's row until the commit
     changed = edit(get(tx, flavor_id))
-    named.update(tx, sa.update(flavors).where(flavors.c.flavor_id == changed.flavor_id), _values(changed), _what(changed))
+    by_name.update(tx, sa.update(flavors).where(flavors.c.flavor_id == changed.flavor_id), _values(changed), _what(changed))
     return changed
 
 
@@ -94,7 +94,7 @@ def delete(tx: ApiTransaction, flavor_id: str) -> None:
     """Delete the flavor; its servers keep their copies. Raises NotFound."""
     epochs.bump(tx, Epoch.FLAVORS)
     tx.execute(sa.delete(flavor_access).where(flavor_access.c.flavor_id == flavor_id))
-    named.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
+    by_name.delete(tx, sa.delete(flavors).where(flavors.c.flavor_id == flavor_id), f"Flavor '{flavor_id}'")
 
 
 def _what(flavor: Flavor) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api.rows.tables import keypairs
-from db.sql import named
+from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.readable import read_one, readable
 from objects import errors
@@ -28,13 +28,13 @@ def create(tx: ApiTransaction, pair: KeyPair, limit: int = UNLIMITED) -> None:
         raise errors.OverQuota("Quota exceeded, too many key pairs.")
     values = msgspec.structs.asdict(pair) | {"key_type": str(pair.key_type)}
     del values["id"]
-    named.insert(tx, keypairs, values, f"Key pair '{pair.name}'")
+    by_name.insert(tx, keypairs, values, f"Key pair '{pair.name}'")
 
 
 def get(tx: ApiTransaction, user_id: str, name: str) -> KeyPair:
     """Raises NotFound."""
     row = tx.execute(_ONE, {"user": user_id, "name": name}).one_or_none()
-    return read_one(named.found(row, _what(user_id, name)), _pair, keypairs)
+    return read_one(by_name.found(row, _what(user_id, name)), _pair, keypairs)
 
 
 def public_key(tx: ApiTransaction, user_id: str, name: str) -> str | None:
@@ -54,7 +54,7 @@ def page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str
 def delete(tx: ApiTransaction, user_id: str, name: str) -> None:
     """Delete a key pair; servers keep the key that they were booted with. Raises NotFound."""
     statement = sa.delete(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name)
-    named.delete(tx, statement, _what(user_id, name))
+    by_name.delete(tx, statement, _what(user_id, name))
 
 
 def _what(user_id: str, name: str) -> str:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from db.api.rows import epochs
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import addresses, networks, subnets
-from db.sql import named
+from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
 from db.sql.readable import readable
@@ -43,7 +43,7 @@ def create(tx: ApiTransaction, new: Network) -> None:
         "mtu": new.mtu,
         "project_ids": stored.dump(new.project_ids),
     }
-    named.insert(tx, networks, values, f"Network '{new.name}'")
+    by_name.insert(tx, networks, values, f"Network '{new.name}'")
     epochs.bump(tx, Epoch.NETWORKS)
 
 
@@ -130,14 +130,14 @@ def _mac_block(tx: ApiTransaction, size: int) -> int:
 
 def delete_subnet(tx: ApiTransaction, uuid: str) -> None:
     """Delete a subnet with its addresses. Raises NotFound, and Conflict while servers or ports have some of them."""
-    row = named.found(tx.execute(sa.select(subnets).where(subnets.c.uuid == uuid)).first(), f"Subnet '{uuid}'")
+    row = by_name.found(tx.execute(sa.select(subnets).where(subnets.c.uuid == uuid)).first(), f"Subnet '{uuid}'")
     _drop_pool(tx, [row.uuid], f"Subnet {row.cidr}")
     epochs.bump(tx, Epoch.NETWORKS)
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
     """Delete a network with its subnets. Raises NotFound, and Conflict while servers or ports have addresses of it."""
-    row = named.found(tx.execute(sa.select(networks).where(networks.c.uuid == uuid)).first(), f"Network '{uuid}'")
+    row = by_name.found(tx.execute(sa.select(networks).where(networks.c.uuid == uuid)).first(), f"Network '{uuid}'")
     own = tx.execute(sa.select(subnets.c.uuid).where(subnets.c.network_uuid == uuid)).scalars().all()
     _drop_pool(tx, own, f"Network '{row.name}'")
     tx.execute(sa.delete(networks).where(networks.c.uuid == uuid))

@@ -16,7 +16,7 @@ from db.api.rows import finalized
 from db.api.rows.tables import addresses as address_rows
 from db.api.rows.tables import ports, subnets
 from db.api.servers import addresses, mappings
-from db.sql import dialect, named
+from db.sql import by_name, dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from db.sql.readable import readable, sound_rows
@@ -75,19 +75,19 @@ def create(tx: ApiTransaction, new: NewPort, limit: int, now: float) -> None:
         "created_at": now,
         "updated_at": now,
     }
-    named.insert(tx, ports, values, f"Port {new.uuid}")
+    by_name.insert(tx, ports, values, f"Port {new.uuid}")
     addresses.claim_for_port(tx, new.uuid, new.network.name, new.wanted)
 
 
 def update(tx: ApiTransaction, uuid: str, changes: Mapping[str, str], now: float) -> None:
     """Set the name or the description. Raises errors.NotFound."""
-    named.update(tx, sa.update(ports).where(_P.uuid == uuid), {**changes, "updated_at": now}, f"Port {uuid}")
+    by_name.update(tx, sa.update(ports).where(_P.uuid == uuid), {**changes, "updated_at": now}, f"Port {uuid}")
 
 
 def set_tags(tx: ApiTransaction, uuid: str, tags: Iterable[str], now: float) -> None:
     """Raises errors.NotFound."""
     values = {"tags": _stored(tags), "updated_at": now}
-    named.update(tx, sa.update(ports).where(_P.uuid == uuid), values, f"Port {uuid}")
+    by_name.update(tx, sa.update(ports).where(_P.uuid == uuid), values, f"Port {uuid}")
 
 
 def _stored(tags: Iterable[str]) -> str:
@@ -118,7 +118,7 @@ def delete(tx: ApiTransaction, uuid: str, now: float) -> None:
         raise _in_use(uuid, holder)
     if tx.execute(_FREE, {"port": uuid, "gone": holder, "now": now}).rowcount == 0:
         raise _in_use(uuid, get(tx, uuid).server_uuid)  # a server has just taken it
-    named.delete(tx, sa.delete(ports).where(_P.uuid == uuid), f"Port {uuid}")
+    by_name.delete(tx, sa.delete(ports).where(_P.uuid == uuid), f"Port {uuid}")
 
 
 def _in_use(uuid: str, server: str | None) -> errors.Conflict:

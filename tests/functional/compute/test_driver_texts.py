@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compute.checked import CheckedDriver
 from compute.driver import Guest
+from compute.driver_checks import CheckedDriver
 from compute.opts import ComputeSettings
 from compute.simulated import SimulatedDriver
 from objects import errors, stats, text

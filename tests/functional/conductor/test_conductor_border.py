@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.border import Border
+from conductor.agent_identity import Border
 from db.cell import compute_nodes, services, unknown_guests
 from objects import builder_digest, errors
 from objects.build import ReportKind

@@ -12,7 +12,7 @@ import pytest
 from cells.administration import delete_cell
 from cells.registry import CellRegistry
 from conductor.feed_follower import FeedFollower
-from conductor.newcomers import HostMapper
+from conductor.host_mapper import HostMapper
 from db.api.claims import claims
 from db.api.claims.claims import Ledger
 from db.api.deployment import host_mappings, host_removal
@@ -120,7 +120,7 @@ def test_the_first_cell_keeps_a_name_and_the_other_is_complained_of(
             cells.report("west", "twin", guests=guests, at=time.time())
             west.keep()
     assert mapped(cells, registry) == {"twin": "east", "w1": "west"}
-    [complaint] = [record.getMessage() for record in caplog.records if record.name == "conductor.newcomers"]
+    [complaint] = [record.getMessage() for record in caplog.records if record.name == "conductor.host_mapper"]
     assert complaint.startswith("cell west: hosts report there that are mapped to other cells: twin")
 
 

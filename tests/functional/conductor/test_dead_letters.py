@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db import dead_letters
 from db.api.rows import tables as api
 from db.cell import tables as cell

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cells.registry import CellRegistry
-from conductor.placed import Placed
+from conductor.placement import Placed
 from db.api.deployment import host_mappings, host_removal
 from db.api.queue import leases
 from objects.cell import CELL0_UUID

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.lookout import Lookout
+from conductor.due_work import Lookout
 from db.api.rows import epochs
 from db.api.rows.cache import EpochCache, EpochReader
 from db.api.rows.epochs import Epoch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.waiting import CellQueue, OperationMetrics, QueueMetrics
+from conductor.queue_metrics import CellQueue, OperationMetrics, QueueMetrics
 from db.cell import metering
 from db.sql.counting import StatementCounter
 from service import health, metrics

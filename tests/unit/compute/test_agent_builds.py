@@ -7,15 +7,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from compute import entries as entries_module
+from compute import work_table as entries_module
 from compute.build import Build, Phase
 from compute.builds import Builds
 from compute.driver import Guest
-from compute.ends import Ends
-from compute.entries import Entries
 from compute.failures import classify, timed_out
 from compute.guests import Guests
+from compute.teardown import Ends
 from compute.tracker import ResourceTracker
+from compute.work_table import Entries
 from objects import errors
 from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode

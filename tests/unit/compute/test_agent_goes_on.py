@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from compute import failures
 from compute.builds import Builds
-from compute.entries import Entries
 from compute.tracker import ResourceTracker
+from compute.work_table import Entries
 from objects.build import BuildOrder, ReportKind
 from objects.compute_node import ComputeNode
 

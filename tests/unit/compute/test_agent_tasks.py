@@ -13,12 +13,12 @@ from compute.audit import compare_power
 from compute.build import AT_TASK, Build, Phase
 from compute.builds import Builds
 from compute.driver import Guest
-from compute.ends import Ends
-from compute.entries import Entries
 from compute.failures import classify
 from compute.guests import Guests
 from compute.tasks import Tasks
+from compute.teardown import Ends
 from compute.tracker import ResourceTracker
+from compute.work_table import Entries
 from objects import errors
 from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode

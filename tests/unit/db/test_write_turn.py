@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
-from db.sql.turn import Turn, turn_of
+from db.sql.sqlite_write_lock import Turn, turn_of
 from service.periodic import wait_until
 
 

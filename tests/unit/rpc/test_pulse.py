@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from objects.context import RequestContext
-from rpc import pulse
+from rpc import loopback_probe
 from rpc.server import TopicServer
 from rpc.transport import Bus
 from service.periodic import wait_until
@@ -28,7 +28,7 @@ class Slow:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_idle_server_is_well_and_asks_rarely(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "ARRIVAL_VALID_S", 1000.0)
+    monkeypatch.setattr(loopback_probe, "ARRIVAL_VALID_S", 1000.0)
     bus = Bus(embedded_url())
     servers = [bus.serve("work", "one", [Slow()], shared_name=shared) for _ in range(2 if shared else 1)]
     sent: list[str] = []
@@ -40,7 +40,7 @@ def test_an_idle_server_is_well_and_asks_rarely(shared: bool, monkeypatch: pytes
 
 
 def test_a_server_that_gets_no_messages_is_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "ARRIVAL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(loopback_probe, "ARRIVAL_TIMEOUT_S", 0.2)
     bus = Bus(embedded_url())
     server = bus.serve("work", "one", [Slow()])
     server._rpc.listener.cleanup()  # its consumer is gone, and nobody has told it
@@ -58,7 +58,7 @@ def busy() -> tuple[Bus, TopicServer, Slow]:
 
 
 def test_a_server_with_its_hands_full_is_well(busy: tuple[Bus, TopicServer, Slow], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "ARRIVAL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(loopback_probe, "ARRIVAL_TIMEOUT_S", 0.2)
     bus, server, slow = busy
     assert not server.trouble()
     slow.going_on.set()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from objects import errors
-from service.isolate import isolate
+from service.bisect import isolate
 
 
 class Work:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from service.cached_probe import Sample
 from service.periodic import wait_until
-from service.sample import Sample
 
 PATIENCE = 20.0
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from service.batching import RoundBatcher
+from service.cached_probe import Sample
 from service.health import Board, HealthCheck
 from service.periodic import wait_until
-from service.sample import Sample
 from service.threads import start_daemon
 from service.worker_pool import WorkerPool
 

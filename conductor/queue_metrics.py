@@ -13,7 +13,7 @@ from db.sql.engine import ApiDatabase, CellDatabase
 from objects.operation import OperationState
 from objects.waiting import WaitingCount
 from service import metrics
-from service.sample import Sample
+from service.cached_probe import Sample
 
 PROJECTS_LIMIT = 20
 """Number of projects shown by name, those with the most queued requests. The limit bounds the number of time series."""

@@ -21,7 +21,7 @@ from db.sql.connection import Connection
 from objects import errors
 from objects.text import clean
 from service import metrics
-from service.isolate import Isolated, Transient, isolate
+from service.bisect import Isolated, Transient, isolate
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)

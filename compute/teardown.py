@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compute import failures
 from compute.build import Build, Phase
-from compute.entries import ANY_FENCE, Entries
+from compute.work_table import ANY_FENCE, Entries
 from objects.build import Report, ReportKind
 
 

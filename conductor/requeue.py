@@ -9,7 +9,7 @@ import msgspec
 
 from conductor.bury import Undertaker
 from conductor.lease_renewer import LeaseRenewer
-from conductor.set_aside import SetAside
+from conductor.quarantine import SetAside
 from db.api.operations import operations, steps
 from db.api.queue import batches, leases
 from db.sql.engine import ApiDatabase
