@@ -32,13 +32,16 @@ def adopt_shelved(ledger: Ledger, cell: Cell, images: FolderStore) -> int:
 
 
 def shelve_again(ledger: Ledger, cell: Cell, images: FolderStore, cells: Mapping[str, Cell]) -> None:
-    """Shelve the servers again whose bodies in this cell were shelved. Raises as ``adopt_shelved``. ``cells``: as of ``shelve``."""
+    """Shelve the servers again whose bodies in this cell were shelved. Raises as ``adopt_shelved``.
+
+    ``cells``: as of ``shelve_servers``.
+    """
 
     def is_live(record: Record | None) -> bool:
         return record is not None and record.cell_uuid == cell.uuid and not record.deleted and not record.hidden
 
     for uuids in _saved(ledger, cell, images, is_live):
-        shelve(ledger, cell, uuids, cells)
+        shelve_servers(ledger, cell, uuids, cells)
 
 
 def _saved(ledger: Ledger, cell: Cell, images: FolderStore, concerns: Callable[[Record | None], bool]) -> Iterator[list[str]]:
@@ -52,7 +55,7 @@ def _saved(ledger: Ledger, cell: Cell, images: FolderStore, concerns: Callable[[
             yield saved
 
 
-def shelve(ledger: Ledger, cell: Cell, uuids: Sequence[str], cells: Mapping[str, Cell]) -> None:
+def shelve_servers(ledger: Ledger, cell: Cell, uuids: Sequence[str], cells: Mapping[str, Cell]) -> None:
     """Shelve the servers that are these bodies, with the addresses that their guests had.
 
     The caller has seen that the image store has the snapshots of these tombstones. ``cells``: those that answer, by uuid.

@@ -47,10 +47,10 @@ def delete(places: Places, uuids: Sequence[str]) -> None:
     _confirm(places, uuids)
 
 
-def shelve(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
+def shelve_servers(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """Shelve the servers again that are these bodies, whose rows in the cell are tombstones, and whose snapshots were seen."""
     cells = {uuid: cell for uuid, cell in places.cells.items() if uuid not in places.unknown}
-    places.on(cell_uuid, lambda cell: shelved.shelve(places.ledger, cell, uuids, cells))
+    places.on(cell_uuid, lambda cell: shelved.shelve_servers(places.ledger, cell, uuids, cells))
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:

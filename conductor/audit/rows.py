@@ -110,7 +110,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     if shelved := of_kind(findings, SHELVED_SINCE):
         places.on(cell_uuid, lambda cell: adopt(places.ledger, cell, [finding.key for finding in shelved]))
         places.catch_up(cell_uuid)
-        mend.shelve(places, cell_uuid, [finding.key for finding in shelved])
+        mend.shelve_servers(places, cell_uuid, [finding.key for finding in shelved])
     if astray := [finding for finding in of_kind(findings, ELSEWHERE) if finding.repair]:
         read = {finding.key: finding.facts for finding in astray}
         now = places.now(cell_uuid)

@@ -263,7 +263,7 @@ def repair(places: Places, findings: Sequence[Finding]) -> None:
     for cell_uuid in sorted({home for home in homes.values() if home is not None}):
         here = [finding for finding in findings if homes.get(finding.key) == cell_uuid]
         if shelved := of_kind(here, SHELVED_SINCE):
-            mend.shelve(places, cell_uuid, [finding.key for finding in shelved])
+            mend.shelve_servers(places, cell_uuid, [finding.key for finding in shelved])
         if rowless := of_kind(here, ROWLESS):
             mend.replace_rows(places, cell_uuid, rowless)
         if carried := of_kind(here, CARRY):
