@@ -323,7 +323,7 @@ class Deployment:
             "api.console_tokens": place | {"digest": sha256(name.encode()).hexdigest(), "port": 6000, "expires_at": now + 900},
             "api.group_slots": slot,
             "api.image_removals": {"image_id": _uuid(f"{name} removal"), "written_by": deleting, "since": now},
-            "api.images.image_service": content
+            "api.images": content
             | {"image_id": _uuid(f"{name} image"), "project_id": name, "name": name, "status": "active", "created_at": now},
             "api.notifications": notice,
             "api.cell_marks": {"cell_uuid": gone, "mark": 1},
