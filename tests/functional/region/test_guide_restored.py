@@ -323,6 +323,7 @@ def test_the_page_is_followed_on_mariadb(cloud: Cloud) -> None:
     restore(cloud)
 
 
+@pytest.mark.skipif(len(CHOSEN) <= 1, reason="the usual run follows it on MariaDB: TEST_GROUNDS=lite,postgresql")
 @pytest.mark.timeout(900)
 @on("cloud", "postgresql")
 def test_the_page_is_followed_on_postgresql(cloud: Cloud) -> None:
