@@ -135,6 +135,8 @@ class Asking(NamedTuple):
         kind, before = OperationKind(self.kind), Power(self.power_before)
         if self.outcome in (Outcome.GIVEN_UP, Outcome.REVERTED):
             return before
+        if kind is OperationKind.LIVE_MIGRATE:
+            return before
         if kind.moves:
             return Power.OFF if before is Power.OFF else Power.ON
         return WANTED.get(kind, before)
