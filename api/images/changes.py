@@ -77,7 +77,7 @@ class ImageChanges:
         """Raises errors.Invalid, errors.Conflict for a missing property, and what ``ProjectImages.change`` does."""
         call = calls.of(req)
         changes = self._read(req)
-        before = self._images.one(call, image_id)
+        before = self._images.get_image(call, image_id)
         wanted = _changed(before, changes)
         touched = {change.field for change in changes}
         self._validator.check({name: wanted[name] for name in wanted if name in touched or name not in SHOWN})
@@ -89,7 +89,7 @@ class ImageChanges:
         fields = {"name": wanted["name"] or "", "min_disk": wanted["min_disk"], "min_ram": wanted["min_ram"]}
         if "tags" in touched:
             fields["tags"] = checked_tags(wanted["tags"])
-        answer(resp, self._images.change(call, image_id, properties=properties, **fields))
+        answer(resp, self._images.change_image(call, image_id, properties=properties, **fields))
 
     def _read(self, req: falcon.Request) -> list[_Change]:
         kind = (req.content_type or "").split(";")[0].strip().lower()

@@ -52,7 +52,7 @@ class StoreImages:
         for name in _NO_FILTERS:
             if name in req.params:
                 raise errors.Invalid(f"{name}: images cannot be filtered by it")
-        shown, has_more = self._images.listed(call.of(req), _listing(req), page_of(req, self._most))
+        shown, has_more = self._images.list_page(call.of(req), _parse_listing(req), page_of(req, self._most))
         document = {"images": shown, "schema": "/v2/schemas/images", "first": _page(req)}
         if shown and has_more:
             document["next"] = _page(req, shown[-1]["id"])
@@ -63,14 +63,14 @@ class StoreImages:
         self._uploads.create(req, resp)
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
-        answer(resp, self._images.one(call.of(req), image_id))
+        answer(resp, self._images.get_image(call.of(req), image_id))
 
     def on_patch_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         self._changes.change(req, resp, image_id)
 
     def on_get_tasks(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         """An upload is no task: it is over with its request."""
-        self._images.one(call.of(req), image_id)
+        self._images.get_image(call.of(req), image_id)
         answer(resp, {"tasks": []})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
@@ -78,9 +78,9 @@ class StoreImages:
         resp.status = 204
 
 
-def _listing(req: falcon.Request) -> ImageListing:
+def _parse_listing(req: falcon.Request) -> ImageListing:
     """Raises errors.Invalid for filters and sort keys that are none."""
-    wanted = {name: _choices(req, name) for name in req.params if name not in _PAGING and name != "tag"}
+    wanted = {name: _parse_choices(req, name) for name in req.params if name not in _PAGING and name != "tag"}
     tags = frozenset(req.get_param_as_list("tag") or ())
 
     def is_listed(image: Document) -> bool:
@@ -90,7 +90,7 @@ def _listing(req: falcon.Request) -> ImageListing:
 
     owners = wanted.get("owner")
     return ImageListing(
-        order=_order(req),
+        order=_parse_order(req),
         is_listed=is_listed,
         names=wanted.get("name"),
         ids=wanted.get("id"),
@@ -102,7 +102,7 @@ def _as_text(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _choices(req: falcon.Request, name: str) -> tuple[str, ...]:
+def _parse_choices(req: falcon.Request, name: str) -> tuple[str, ...]:
     """The values that an image may have: one, or several after ``in:``. Raises errors.Invalid if it is given twice."""
     given = [value for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key == name]
     if len(given) != 1:
@@ -113,7 +113,7 @@ def _choices(req: falcon.Request, name: str) -> tuple[str, ...]:
     return tuple(each.strip('"') for each in value.removeprefix("in:").split(","))
 
 
-def _order(req: falcon.Request) -> tuple[SortKey, ...]:
+def _parse_order(req: falcon.Request) -> tuple[SortKey, ...]:
     """That of ``sort``, or of ``sort_key`` and ``sort_dir``; the newest first by default. Raises errors.Invalid."""
     keys = [key.strip().partition(":") for given in req.get_param_as_list("sort") or () for key in given.split(",")]
     pairs = [(key, direction or "desc") for key, _, direction in keys]

@@ -21,17 +21,17 @@ class ImageTags:
     def on_put(self, req: falcon.Request, resp: falcon.Response, image_id: str, tag: str) -> None:
         """Raises what ``ProjectImages.tag`` and ``checked_tags`` do."""
         checked_tags([tag])
-        self._images.tag(calls.of(req), image_id, tag)
+        self._images.add_tag(calls.of(req), image_id, tag)
         resp.status = 204
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, image_id: str, tag: str) -> None:
         """Raises what ``ProjectImages.untag`` does."""
-        self._images.untag(calls.of(req), image_id, tag)
+        self._images.remove_tag(calls.of(req), image_id, tag)
         resp.status = 204
 
 
 def checked_tags(tags: Collection[str]) -> tuple[str, ...]:
-    """Each once, in order. Raises errors.Invalid, and errors.OverQuota for too many, as ``db.api.servers.images.tag`` does."""
+    """Each once, in order. Raises errors.Invalid, and errors.OverQuota for too many, as ``db.api.servers.images.add_tag`` does."""
     for tag in tags:
         if not 0 < len(tag) <= IMAGE_TAG_LENGTH or not text.is_safe(tag):
             raise errors.Invalid(

@@ -81,7 +81,7 @@ class ImageUploads:
         kind = (req.content_type or "").split(";")[0].strip().lower()
         if kind != CONTENT_TYPE:
             raise falcon.HTTPUnsupportedMediaType(description=f"Content-Type: {kind[:40]!r} is not {CONTENT_TYPE}")
-        known = self._images.known(call, image_id)
+        known = self._images.get_row(call, image_id)
         if known is None:
             raise missing(image_id)
         if known.complete or not known.is_uploaded:
@@ -101,7 +101,7 @@ class ImageUploads:
 
         Raises errors.NotFound, and errors.Forbidden for the disk of a shelved server, which may be incomplete without its base.
         """
-        image = self._images.one(calls.of(req), image_id)
+        image = self._images.get_image(calls.of(req), image_id)
         if image["status"] != ACTIVE:
             resp.status = 204
             return

@@ -46,7 +46,7 @@ class ComputeImages:
         """Clients without a catalog look up images here, also those that are elsewhere."""
         call = calls.of(req)
         try:
-            image = self._images.one(call, image_id)
+            image = self._images.get_image(call, image_id)
         except errors.NotFound as error:
             raise errors.NotFound(str(error) if BY_UUID in str(error) else f"{error} If it is elsewhere, {BY_UUID}") from None
         answer(resp, {"image": _whole(image, call)})
@@ -58,7 +58,7 @@ class ComputeImages:
     def _list(self, req: falcon.Request, resp: falcon.Response, path: str, view: Callable[[Document, Call], Document]) -> None:
         """Parameters that are no filter are ignored, as in the Compute API."""
         call = calls.of(req)
-        shown, has_more = self._images.listed(call, _listing(req), page_of(req, self._most))
+        shown, has_more = self._images.list_page(call, _parse_listing(req), page_of(req, self._most))
         document: Document = {"images": [view(image, call) for image in shown]}
         if shown and has_more:
             document["images_links"] = [next_link(req, path, shown[-1]["id"])]
@@ -106,13 +106,13 @@ class ComputeImageMetadata:
         resp.status = 204
 
     def _read(self, req: falcon.Request, image_id: str) -> dict[str, str]:
-        return properties_of(self._images.one(calls.of(req), image_id))
+        return properties_of(self._images.get_image(calls.of(req), image_id))
 
     def _write(self, req: falcon.Request, image_id: str, wanted: dict[str, str]) -> dict[str, str]:
         """The properties of the image from now on. Raises errors.Forbidden for too many."""
         call = calls.of(req)
         limit = self._limits.in_force(call)["metadata_items"]
-        return properties_of(self._images.change(call, image_id, properties=checked_metadata(wanted, limit)))
+        return properties_of(self._images.change_image(call, image_id, properties=checked_metadata(wanted, limit)))
 
     def _body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)
@@ -126,7 +126,7 @@ def _item(metadata: dict[str, str], key: str) -> str:
     return metadata[key]
 
 
-def _listing(req: falcon.Request) -> ImageListing:
+def _parse_listing(req: falcon.Request) -> ImageListing:
     """The newest first. Raises errors.Invalid for a filter of another form."""
     wanted = {name: req.get_param(name) or "" for name in ("name", "status", "server", "type") if name in req.params}
     if "status" in wanted:

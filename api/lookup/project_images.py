@@ -69,13 +69,16 @@ class ProjectImages:
     @property
     def store(self) -> FolderStore:
         """Raises errors.NotFound if none is configured."""
+        return self._require_store()
+
+    def _require_store(self) -> FolderStore:
         if self._store is None:
             raise errors.NotFound(f"There is no image service at this address: {NOT_CONFIGURED}, or {BY_UUID}")
         return self._store
 
-    def listed(self, call: Call, listing: ImageListing, page: Page) -> tuple[list[Document], bool]:
+    def list_page(self, call: Call, listing: ImageListing, page: Page) -> tuple[list[Document], bool]:
         """The images of this page, and whether there are more. Raises errors.Invalid for a marker that the caller does not see."""
-        self.store  # noqa: B018 - it raises errors.NotFound if there is none
+        self._require_store()
         after = None
         if page.marker is not None:
             marker = self._visible(call, page.marker)
@@ -85,22 +88,22 @@ class ProjectImages:
         compare = partial(_compare, listing.order)
         others = [image for image in self._others(call) if after is None or compare(place_of(image, listing.order), after) > 0]
 
-        def key(image: StoredImage) -> Any:
+        def sort_key(image: StoredImage) -> Any:
             return cmp_to_key(compare)(place_of(image, listing.order))
 
-        in_order = heapq.merge(self._stored(call, listing, page, after), sorted(others, key=key), key=key)
-        found = list(islice(filter(listing.is_listed, map(document, in_order)), page.limit + 1))
-        return found[: page.limit], len(found) > page.limit
+        in_order = heapq.merge(self._stored(call, listing, page, after), sorted(others, key=sort_key), key=sort_key)
+        documents = list(islice(filter(listing.is_listed, map(document, in_order)), page.limit + 1))
+        return documents[: page.limit], len(documents) > page.limit
 
-    def one(self, call: Call, image_id: str) -> Document:
+    def get_image(self, call: Call, image_id: str) -> Document:
         """Raises errors.NotFound, also for an image of another project."""
-        self.store  # noqa: B018 - it raises errors.NotFound if there is none
+        self._require_store()
         image = self._visible(call, image_id)
         if image is None:
             raise missing(image_id)
         return document(image)
 
-    def known(self, call: Call, image_id: str) -> ServerImage | None:
+    def get_row(self, call: Call, image_id: str) -> ServerImage | None:
         """The row of an image of a project; None: it has none that the caller sees."""
         return self._database.read(server_images.get, image_id, call.scope) if is_uuid(image_id) else None
 
@@ -110,27 +113,26 @@ class ProjectImages:
         if not is_uuid(image_id) or not self._database.write(server_images.delete, image_id, call.scope, now):
             raise self._refusal(call, image_id, "Images of the operator are deleted with 'superconductor image delete'.")
 
-    def change(self, call: Call, image_id: str, **fields: Any) -> Document:
+    def change_image(self, call: Call, image_id: str, **fields: Any) -> Document:
         """Replace the ``fields`` that ``db.api.servers.images.change`` takes.
 
-        Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator.
-
-        Raises errors.Invalid for the name of a field that every image has.
+        Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator, and
+        errors.Invalid for the name of a field that every image has.
         """
         if taken := sorted(SHOWN & fields.get("properties", {}).keys()):
             raise errors.Invalid(f"{taken[0]}: every image has this field, which cannot be changed")
         self._check_changeable(call, image_id)
         return self._keep(self._database.write(images.change, image_id, self._database.now(), **fields))
 
-    def tag(self, call: Call, image_id: str, name: str) -> None:
-        """Give an image a tag. Raises what ``change`` does, and errors.OverQuota for too many."""
+    def add_tag(self, call: Call, image_id: str, name: str) -> None:
+        """Give an image a tag. Raises what ``change_image`` does, and errors.OverQuota for too many."""
         self._check_changeable(call, image_id)
-        self._keep(self._database.write(images.tag, image_id, name, self._database.now()))
+        self._keep(self._database.write(images.add_tag, image_id, name, self._database.now()))
 
-    def untag(self, call: Call, image_id: str, name: str) -> None:
-        """Raises what ``change`` does, and errors.NotFound for a tag that the image does not have."""
+    def remove_tag(self, call: Call, image_id: str, name: str) -> None:
+        """Raises what ``change_image`` does, and errors.NotFound for a tag that the image does not have."""
         self._check_changeable(call, image_id)
-        self._keep(self._database.write(images.untag, image_id, name, self._database.now()))
+        self._keep(self._database.write(images.remove_tag, image_id, name, self._database.now()))
 
     def _visible(self, call: Call, image_id: str) -> StoredImage | None:
         """An image that the caller sees."""
@@ -139,9 +141,9 @@ class ProjectImages:
         image = self._database.read(images.get, image_id)
         if image is not None:
             return self._detailed(image) if call.scope is None or image.project_id in ("", call.scope) else None
-        known = self.known(call, image_id)
-        if known is not None:
-            return None if known.complete else known.stored
+        row = self.get_row(call, image_id)
+        if row is not None:
+            return None if row.complete else row.stored
         shelved = self._shelved(call, image_id)
         return None if shelved is None else self._of_shelved(shelved)
 
@@ -184,7 +186,7 @@ class ProjectImages:
         return msgspec.structs.replace(image, size=record.size, virtual_size=record.virtual_size, disk_format=record.disk_format)
 
     def _check_changeable(self, call: Call, image_id: str) -> None:
-        known = self.known(call, image_id)
+        known = self.get_row(call, image_id)
         if known is None:
             raise self._refusal(call, image_id, "Images of the operator cannot be changed here.")
         if not known.complete:

@@ -149,7 +149,7 @@ def change(
     return _write(tx, msgspec.structs.replace(image, name=image.name if name is None else name, details=details, updated_at=now))
 
 
-def tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
+def add_tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
     """Give an image a tag, which it may have. Raises errors.NotFound, and errors.OverQuota beyond IMAGE_TAGS_LIMIT."""
     image, details = _locked(tx, image_id)
     tags = tuple(sorted({*details.tags, name}))
@@ -158,7 +158,7 @@ def tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage
     return _write(tx, msgspec.structs.replace(image, details=msgspec.structs.replace(details, tags=tags), updated_at=now))
 
 
-def untag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
+def remove_tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
     """Raises errors.NotFound, also for a tag that the image does not have."""
     image, details = _locked(tx, image_id)
     if name not in details.tags:

@@ -128,7 +128,7 @@ def test_a_change_replaces_what_it_names(database: Database) -> None:
     gone = str(uuid.uuid4())
     with pytest.raises(errors.NotFound):
         database.write(images.change, gone, 5.0, name="new")
-    for change in (images.tag, images.untag):
+    for change in (images.add_tag, images.remove_tag):
         with pytest.raises(errors.NotFound):
             database.write(change, gone, "x", 5.0)
 
@@ -138,7 +138,7 @@ def test_tags_that_are_given_at_once_are_all_there(database: Database) -> None:
     database.write(images.add, [made])
 
     def tag(number: int) -> None:
-        database.write(images.tag, made.image_id, f"t{number}", 2.0)
+        database.write(images.add_tag, made.image_id, f"t{number}", 2.0)
 
     assert run_threads(8, tag) == []
     found = database.read(images.get, made.image_id)
@@ -146,7 +146,7 @@ def test_tags_that_are_given_at_once_are_all_there(database: Database) -> None:
     assert found.details == ImageDetails(tags=tuple(f"t{number}" for number in range(8)))
     database.write(images.change, made.image_id, 3.0, tags=tuple(f"{number}" for number in range(IMAGE_TAGS_LIMIT)))
     with pytest.raises(errors.OverQuota):
-        database.write(images.tag, made.image_id, "more", 4.0)
+        database.write(images.add_tag, made.image_id, "more", 4.0)
 
 
 def add_as_before(database: Database, image_id: str, project_id: str, name: str) -> None:
