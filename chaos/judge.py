@@ -53,6 +53,14 @@ class Judge:
         rows = {row.instance.uuid: row for row in evidence.rows}
         self._rows = {server.uuid: rows[server.body_uuid] for server in evidence.servers if server.body_uuid in rows}
         """The row of the body that each server points to."""
+        self._retried_on: dict[str, set[str]] = defaultdict(set)
+        """By host: the servers whose build was tried again there. A retry takes room before the API level counts it."""
+        for row in evidence.rows:
+            retries = [attempt.host for attempt in row.instance.history if attempt.number > 1]
+            if row.instance.attempt > 1 and row.instance.host:
+                retries.append(row.instance.host)
+            for host in retries:
+                self._retried_on[host].add(row.instance.uuid)
         self._placed: dict[str, list[str]] = defaultdict(list)
         for host, uuids in evidence.guests.items():
             for uuid in uuids:
@@ -172,7 +180,7 @@ class Judge:
         """Why this ERROR is right; empty: it is not."""
         history, fault = row.instance.history, row.instance.fault or ""
         boot = taken.boot
-        unexplained = [attempt for attempt in history if not self._explains(boot, row.cell, attempt)]
+        unexplained = [attempt for attempt in history if not self._explains(boot, row, attempt)]
         if unexplained or not fault:
             return ""
         if boot.all_or_nothing and fault.startswith("Rolled back: server "):
@@ -187,7 +195,7 @@ class Judge:
             return "scripted" if boot.expected is Expected.EXHAUSTED else "hosts failed"
         return ""
 
-    def _explains(self, boot: Boot, cell: str, attempt: Attempt) -> bool:
+    def _explains(self, boot: Boot, row: InstanceState, attempt: Attempt) -> bool:
         """Whether the script or a fault accounts for one failed attempt."""
         kind, at = attempt.failure.kind, attempt.failure.at
         hypervisor_was_hit = self._weather.touched(hypervisor_of(attempt.host), at, CAUSE_WINDOW_S)
@@ -204,6 +212,8 @@ class Judge:
             return True
         if attempt.failure.error == "SpawnTimeout" and boot.simulated != "hang":
             return self._weather.host(attempt.host, at, CAUSE_WINDOW_S) >= BRIEF_OUTAGE_S
+        if kind is FailureClass.NO_ROOM and (attempt.number > 1 or self._retried_on[attempt.host] - {row.instance.uuid}):
+            return True  # alternates are not claimed
         # NO_ROOM: a guest that another attempt left behind was still there. What is scripted to fail would have failed on any host.
         kinds = (FailureClass.HOST, FailureClass.POLICY, FailureClass.REQUEST, FailureClass.NO_ROOM)
         return boot.simulated is not None and kind in kinds

@@ -519,7 +519,7 @@ class Deployment:
     def spoiled(self, name: str, columns: Sequence[str], turn: int) -> Iterator[list[BadValue]]:
         """While inside, rows of the table have bad values, each row in one of these columns, and every role has just started.
 
-        Values that the table's constraints refuse are no row's.
+        A value that the table's constraints refuse gives way to the next one that they take.
         """
         place, table = TABLES[name]
         self.stop()
@@ -533,10 +533,11 @@ class Deployment:
         written: list[BadValue] = []
         for number, row in enumerate(rows):
             column = columns[number % len(columns)]
-            value = bad_value(table.c[column], turn + number // len(columns))
-            with suppress(sqlite3.IntegrityError, sqlite3.OperationalError):
-                raw.execute(f'UPDATE "{table.name}" SET "{column}" = ? WHERE rowid = ?', (value, row))
-                written.append(BadValue(column, value, row))
+            for value in bad_values(table.c[column], turn + number // len(columns)):
+                with suppress(sqlite3.IntegrityError, sqlite3.OperationalError):
+                    raw.execute(f'UPDATE "{table.name}" SET "{column}" = ? WHERE rowid = ?', (value, row))
+                    written.append(BadValue(column, value, row))
+                    break
         self.start()
         yield written
 
@@ -602,10 +603,11 @@ class BadValue(NamedTuple):
     row: int
 
 
-def bad_value(column: sa.Column[Any], turn: int) -> object:
-    """A value that no code of ours writes into the column."""
+def bad_values(column: sa.Column[Any], turn: int) -> tuple[object, ...]:
+    """Values that no code of ours writes into the column, another one first in each turn."""
     values = next(values for kind, values in _BAD_VALUES if isinstance(column.type, kind))
-    return values[turn % len(values)]
+    first = turn % len(values)
+    return values[first:] + values[:first]
 
 
 def rounds(table: sa.Table, turn: int) -> list[list[str]]:

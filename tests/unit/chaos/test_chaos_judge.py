@@ -230,6 +230,16 @@ UNSCRIPTED = [
 ]
 
 
+def test_a_full_host_is_explained_by_retries_that_nobody_claimed() -> None:
+    full = attempt(FailureClass.NO_ROOM, "NoRoom", number=1)
+    boot, evidence = failed(EXHAUSTED, full, attempt(FailureClass.NO_ROOM, "NoRoom", number=2))
+    assert found(case(boot), evidence), "nothing explains why the first host was full"
+
+    retried = row("ffffffff-0000-4000-8000-000000000000", host=full.host, attempt=2)
+    crowded = msgspec.structs.replace(evidence, rows=(*evidence.rows, retried))
+    assert not [violation for violation in found(case(boot), crowded) if "without a cause" in violation]
+
+
 @pytest.mark.parametrize(("fault", "history"), UNSCRIPTED)
 def test_an_error_without_a_cause_is_a_violation(fault: str, history: tuple[Attempt, ...]) -> None:
     boot, evidence = failed(fault, *history)
