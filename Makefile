@@ -20,7 +20,7 @@ STAGES ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock release test quick demo region region-down region-status bench-region chaos lint format sample clean
+.PHONY: help venv lock release site test quick demo region region-down region-status bench-region chaos lint format sample clean
 
 help:
 	@echo "make demo [STATE=dir]     an all-in-one deployment boots a workload and shows what became of it"
@@ -28,7 +28,7 @@ help:
 	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
 	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
 	@echo "make region-status, make region-down   show its processes; stop it"
-	@echo "make test [STAGES='...']  every check: lint audit typing unit functional libvirt wheel bench-smoke chaos mixed chaos-libvirt, and by name: properties matrix newest nova-schemas nova-filters fuzz clients install clusters"
+	@echo "make test [STAGES='...']  every check: lint audit typing site unit functional libvirt wheel bench-smoke chaos mixed chaos-libvirt, and by name: properties matrix newest nova-schemas nova-filters fuzz clients install clusters"
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"
@@ -38,6 +38,7 @@ help:
 	@echo "make sample               regenerate the samples in etc/superconductor, and the tables in docs/compute-api.md"
 	@echo "make venv                 only the virtual environment, in $(VENV), with the packages of requirements.lock"
 	@echo "make lock                 write requirements.lock anew: the newest packages within the bounds of setup.cfg (needs uv)"
+	@echo "make site                 the documentation as a site with search, in build/site/html"
 	@echo "make release              the wheel of this commit in dist/, and the tag of its version"
 	@echo "make clean                remove what the above have made"
 
@@ -57,6 +58,9 @@ $(STAMP):
 
 lock:
 	@$(PYTHON) ci/lock.py
+
+site: $(STAMP)
+	@$(VENV)/bin/python ci/site.py
 
 release: $(STAMP)
 	@$(VENV)/bin/python ci/release.py

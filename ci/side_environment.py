@@ -51,3 +51,5 @@ SCHEMATHESIS = SideEnvironment(".venv-fuzz", ("schemathesis==4.32.5", "openapi-s
 """It makes requests of the API's description, which the validator checks."""
 HELM = SideEnvironment(".venv-helm", ("helm-python-sdk==0.2.2", "kubernetes-validate==1.37.0"), "SC_TEST_HELM")
 """Helm's own code, which renders the chart, and Kubernetes' schemas, which its objects must fit. 390 MB."""
+SITE = SideEnvironment(".venv-site", ("mkdocs-material==9.8.2", "mkdocs-swagger-ui-tag==0.8.1"), "SC_TEST_SITE")
+"""The documentation as a site, with the reference of the HTTP API. 90 MB."""

@@ -364,10 +364,16 @@ def region_can_be_had() -> bool:
     return all(packages.find(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
 
 
+def site() -> None:
+    """The documentation as a site; a link that leads nowhere fails."""
+    run(sys.executable, ROOT / "ci" / "site.py")
+
+
 STAGES: dict[str, Callable[[], None]] = {
     "lint": lint,
     "audit": audit,
     "typing": typing,
+    "site": site,
     "unit": unit,
     "functional": functional,
     "libvirt": libvirt,
