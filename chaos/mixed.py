@@ -15,11 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from chaos import plan
 from chaos.faults import Faults
-from chaos.plan import Act, Boot
 from deploy.local.commands import Commands
 from deploy.local.folder import Folder
 from deploy.local.processes import environment, program
@@ -28,6 +24,7 @@ from deploy.local.shape import Shape
 from objects import errors
 from objects.base import Object
 from objects.mask import mask_url
+from objects.messages_version import SPAN
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_ROLL_S = 5.0
@@ -83,6 +80,13 @@ def _build(commit: str, folder: Path) -> Path:
     _run(f"the wheel of {commit}", sys.executable, "-m", "pip", "--disable-pip-version-check", *build)
     shutil.rmtree(source)
     return next(folder.glob("*.whl"))
+
+
+def newest_messages(programs: Path) -> str:
+    """The newest messages version of the release whose commands are in this folder."""
+    question = "from objects.messages_version import SPAN; print(SPAN.newest)"
+    command = [program("python", programs), "-c", question]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout.strip()  # noqa: S603 - ours
 
 
 def _run(what: str, *command: str) -> None:
@@ -177,13 +181,17 @@ class Rolls:
         """Changes by what they led to."""
 
     def start(self, planned: Sequence[Roll]) -> None:
-        """Return at once; the rolls come at their times from now on. The upgrade cannot be finalized yet."""
+        """Return at once; the rolls come at their times from now on. The upgrade cannot be finalized yet, if messages changed."""
+        if newest_messages(self._old) != str(SPAN.newest):
+            self._check_that_finalize_is_refused()
+        self._spawn(self._follow, planned, time.monotonic())
+
+    def _check_that_finalize_is_refused(self) -> None:
         try:
             self._region.commands.run("upgrade", "finalize")
             self.complaints.append("'upgrade finalize' was not refused, although everything was of the old release")
         except errors.Invalid as refusal:
             self._say(f"'upgrade finalize' is refused: {refusal}")
-        self._spawn(self._follow, planned, time.monotonic())
 
     def finish(self) -> None:
         """Every member that is not of the new release yet becomes that."""
@@ -234,14 +242,3 @@ class Rolls:
             self._region.table.programs[roll.member] = self._old
         else:
             self._region.table.programs.pop(roll.member, None)
-
-
-def understood_by_both(planned: Sequence[Boot]) -> tuple[Boot, ...]:
-    """The load without what only this release's API takes: a migration that does not wait for its user."""
-    return tuple(replace(boot, acts=tuple(_older(act) for act in boot.acts)) for boot in planned)
-
-
-def _older(act: Act) -> Act:
-    if act.name != "migrate" or act.value is None:
-        return act
-    return replace(act, value={name: value for name, value in act.value.items() if name in plan.CROSS_CELL} or None)

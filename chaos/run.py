@@ -78,8 +78,6 @@ def run(settings: Settings, path: Path, say: Say) -> bool:
     shape = settings.shape
     cells = [[host.name for host in shape.hosts() if host.cell == cell] for cell in shape.cell_names()]
     planned = plan.boots(settings.seed, settings.rate, settings.duration, cells, real=settings.real)
-    if settings.mixed is not None:
-        planned = mixed.understood_by_both(planned)
     hosts = [host.name for host in shape.hosts()]
     real = RealHosts(path / "hosts", hosts, path / "capabilities") if settings.real else None
     old = None if settings.mixed is None else mixed.install(settings.mixed, path / "old")

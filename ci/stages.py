@@ -51,8 +51,8 @@ SERVED = ("functional", "install", "matrix")
 WITH_GUESTS = ("libvirt", "bench-smoke", "chaos-libvirt")
 """Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
 
-FIRST_OLDER = "7985ae066220ea1f1cea8f757c907399d8465dd7"
-"""The commit whose messages are version 1.0 (``objects/messages_version.py``): the older release until there is a tag."""
+FIRST_SCHEMA = "db/api/migrations/versions/0040_initial.py"
+"""No older release can be upgraded to this one: until there is a tag, the commit that added this is the older release."""
 
 MIXED = ("--seed", "1", "--duration", "45", "--rate", "2", "--faults", "kill,stop,cut")
 """A run with two releases starts every process three times. The faults that need operators' commands are left to longer runs."""
@@ -320,16 +320,21 @@ def mixed() -> None:
     older = older_release()
     command = ("git", "-C", str(ROOT), "cat-file", "-e", f"{older}^{{commit}}")
     if subprocess.run(command, check=False, capture_output=True).returncode:
-        print(f"  this is no git checkout that has {older}: left out")
+        print("  this is no git checkout that has an older release: left out")
         return
     run_chaos("--mixed", older, *MIXED)
 
 
 def older_release() -> str:
-    """The tag of the release before this one, or of this one if it was made already; before the first one, the oldest commit."""
-    command = ("git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0", "--match", "v*")
-    tag = subprocess.run(command, check=False, capture_output=True, text=True)
-    return tag.stdout.strip() or FIRST_OLDER
+    """The tag of the release before this one, or of this one if it was made already; in a clone without tags the oldest commit."""
+    git = ("git", "-C", str(ROOT))
+    for question in (
+        ("describe", "--tags", "--abbrev=0", "--match", "[0-9]*"),
+        ("log", "-1", "--diff-filter=A", "--format=%H", "--", FIRST_SCHEMA),
+    ):
+        if answer := subprocess.run((*git, *question), check=False, capture_output=True, text=True).stdout.strip():
+            return answer
+    return ""
 
 
 CLUSTERS = (

@@ -52,17 +52,6 @@ def missing_images(database: ApiDatabase, store: FolderStore) -> list[tuple[Imag
     return [(record, projects.get(record.id, "")) for record in found if record.id in projects or not record.owner]
 
 
-def add_unchecked(database: ApiDatabase, store: FolderStore) -> int:
-    """Give each image that an operator had added to the store a row, without the hash of its content; return how many.
-
-    Only at an upgrade: later on, a host could have added it. Raises errors.ServiceUnavailable.
-    """
-    added = [_unchecked(record.stored(project_id)) for record, project_id in missing_images(database, store)]
-    for image in added:
-        database.write(images.add, [image])
-    return len(added)
-
-
 def _unchecked(image: StoredImage) -> StoredImage:
     """Hosts do not compare its content: nobody has read that now."""
     return msgspec.structs.replace(image, hash_value="")

@@ -42,20 +42,6 @@ KNOWN = (V1_0, V1_1)
 SPAN = Span(KNOWN[0], KNOWN[-1])
 """What this release understands."""
 
-REBUILT_DRIVES = V1_1
-"""The first version with rebuilds that change the config drive."""
-RACKS = V1_1
-"""The first version in which schedulers know the racks of a server group's members."""
-NUMA_NODES = V1_1
-"""The first version in which schedulers tie servers to NUMA nodes."""
-
-HOLDS = V1_1
-"""The first version in which conductors know that a request is held."""
-PORTS = V1_1
-"""The first version in which every process gives the address of a port back to the port."""
-USER_QUOTAS = V1_1
-"""The first version in which every process charges users that have limits of their own."""
-
 _VERSION = r"(\d{1,4})\.(\d{1,4})"
 _SPAN = re.compile(f"{_VERSION}(?:-{_VERSION})?")
 

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 
 from objects.base import Object
-from objects.messages_version import V1_1, MessagesVersion
+from objects.messages_version import MessagesVersion
 from objects.spec import Image
 from objects.task import DriveChanges, NewImage, Power, TaskKind
 
@@ -270,22 +270,8 @@ _TASKS = {
 }
 
 
-SINCE: Mapping[OperationKind, MessagesVersion] = dict.fromkeys(
-    (
-        OperationKind.FAIL,
-        OperationKind.CREATE_IMAGE,
-        OperationKind.CREATE_BACKUP,
-        OperationKind.RESCUE,
-        OperationKind.UNRESCUE,
-        OperationKind.CHANGE_PASSWORD,
-        OperationKind.CRASH_DUMP,
-        OperationKind.SOFT_DELETE,
-        OperationKind.ATTACH_INTERFACE,
-        OperationKind.DETACH_INTERFACE,
-    ),
-    V1_1,
-)
-"""The messages versions that have these kinds. Processes of an older release cannot read their rows."""
+SINCE: Mapping[OperationKind, MessagesVersion] = {}
+"""The messages versions that have the kinds which processes of the release before cannot read. They wait for the upgrade's end."""
 
 AFTER_FAILURE = frozenset(
     {

@@ -14,7 +14,7 @@ import msgspec
 
 from objects import errors
 from objects.base import Object
-from objects.messages_version import HOLDS, KNOWN, NUMA_NODES, RACKS, REBUILT_DRIVES, V1_0, V1_1, MessagesVersion
+from objects.messages_version import KNOWN, V1_0, V1_1, MessagesVersion
 from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
@@ -83,22 +83,22 @@ CHANGES = (
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "image_hash")),
     *(FieldChange(since=V1_1, message="BuildOrders", path=("spec", "image", name), nothing=0) for name in IMAGE_SIZES),
     *(FieldChange(since=V1_1, message="RequestSpec", path=("image", name), nothing=0) for name in IMAGE_SIZES),
-    FieldChange(since=NUMA_NODES, message="ComputeNode", path=("numa_nodes",)),
-    FieldChange(since=NUMA_NODES, message="Choice", path=("selections", "limits", "numa_nodes")),
-    FieldChange(since=NUMA_NODES, message="Selection", path=("limits", "numa_nodes")),
-    FieldChange(since=NUMA_NODES, message="BuildOrder", path=("limits", "numa_nodes")),
-    FieldChange(since=NUMA_NODES, message="BuildOrders", path=("orders", "limits", "numa_nodes")),
+    FieldChange(since=V1_1, message="ComputeNode", path=("numa_nodes",)),
+    FieldChange(since=V1_1, message="Choice", path=("selections", "limits", "numa_nodes")),
+    FieldChange(since=V1_1, message="Selection", path=("limits", "numa_nodes")),
+    FieldChange(since=V1_1, message="BuildOrder", path=("limits", "numa_nodes")),
+    FieldChange(since=V1_1, message="BuildOrders", path=("orders", "limits", "numa_nodes")),
     FieldChange(
-        since=REBUILT_DRIVES,
+        since=V1_1,
         message="TaskOrder",
         path=("args", "drive"),
         nothing=msgspec.to_builtins(DriveChanges()),
         carries="A rebuild that changes the config drive",
     ),
-    FieldChange(since=RACKS, message="BuildOrders", path=("spec", "group", "max_server_per_rack")),
-    FieldChange(since=RACKS, message="RequestSpec", path=("group", "max_server_per_rack"), carries="A server group with racks"),
-    FieldChange(since=HOLDS, message="BuildOrders", path=("spec", "rechecks_claims")),
-    FieldChange(since=HOLDS, message="RequestSpec", path=("rechecks_claims",), nothing=False, carries="A hold"),
+    FieldChange(since=V1_1, message="BuildOrders", path=("spec", "group", "max_server_per_rack")),
+    FieldChange(since=V1_1, message="RequestSpec", path=("group", "max_server_per_rack"), carries="A server group with racks"),
+    FieldChange(since=V1_1, message="BuildOrders", path=("spec", "rechecks_claims")),
+    FieldChange(since=V1_1, message="RequestSpec", path=("rechecks_claims",), nothing=False, carries="A hold"),
     FieldChange(since=V1_1, message="Decision", path=("pairs",)),
     FieldChange(since=V1_1, message="Decision", path=("largest_flavor",)),
     FieldChange(since=V1_1, message="Decision", path=("basis",)),

@@ -25,7 +25,7 @@ from db import secrets
 from db.api.deployment import host_mappings
 from db.api.queue import builds, holds
 from db.api.queue.builds import Accepted, NewBatch, NewServer
-from db.api.rows import epochs, finalized
+from db.api.rows import epochs
 from db.api.servers import ports as project_ports
 from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
@@ -35,7 +35,6 @@ from objects.base import Object
 from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
-from objects.messages_version import HOLDS, RACKS
 from objects.port import ProjectPort
 from objects.quota import UNLIMITED, Admission
 from objects.spec import BootSecrets, RequestSpec
@@ -227,13 +226,11 @@ class Acceptor:
         return spec
 
     def _check_fault_domain(self, spec: RequestSpec, field: str) -> None:
-        """Raises errors.Invalid where a fault domain has no meaning, and errors.Conflict while a scheduler may not know it."""
+        """Raises errors.Invalid where a fault domain has no meaning."""
         if spec.group is None:
             raise errors.Invalid(f"{field}: is of a server group; give the hint group, too")
         if spec.group.policy is GroupPolicy.AFFINITY:
             raise errors.Invalid(f"{field}: a group with the policy affinity runs on one host; it has no fault domains")
-        if self._database.read(finalized.read) < RACKS:
-            raise errors.Conflict(f"{field}: {finalized.NOT_FINALIZED}")
 
     def _project_ports(self, project_id: str, uuids: Collection[str]) -> dict[str, ProjectPort]:
         """Those of these ports that the project has made."""
@@ -319,9 +316,7 @@ def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: f
 def _accept_held(
     tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float, limit: int
 ) -> tuple[Accepted, str | None]:
-    """The same of a batch with a hold. Raises errors.Conflict while an older release might build it at once."""
-    if finalized.read(tx) < HOLDS:
-        raise errors.Conflict(f"hold: {finalized.NOT_FINALIZED}")
+    """The same of a batch with a hold."""
     accepted, kept = _accept(tx, arrival, key, now)
     if not accepted.replayed:
         spec = arrival.spec

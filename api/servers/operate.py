@@ -39,7 +39,6 @@ from images.store import NOT_CONFIGURED
 from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
-from objects.messages_version import REBUILT_DRIVES, span_of
 from objects.network import PortRequest
 from objects.operation import SINCE, WITHOUT_HOST, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
 from objects.process import AGENT_BINARY
@@ -140,8 +139,8 @@ class Operations:
 
         Raises errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid and errors.OverQuota.
         """
-        if kind in SINCE and self._database.read(finalized.read) < SINCE[kind]:
-            raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {finalized.NOT_FINALIZED}")
+        if kind in SINCE:
+            self._database.read(finalized.check, f"Cannot '{kind}' instance {server_id}", SINCE[kind])
         server = self._server(call, server_id)
         self._catch_up.built(server)
         destination_cell = self._cell_of(args.host)
@@ -241,25 +240,6 @@ class Operations:
         """The server and the request that its body was built by; None: that cannot be read. Raises errors.NotFound."""
         server = self._server(call, server_id)
         return server, self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
-
-    def why_no_new_drive(self, call: Call, server_id: str) -> str:
-        """Why a rebuild of the server cannot change its config drive yet: a process of an older release is there, or may come back.
-
-        Empty if it can. Raises errors.NotFound.
-        """
-        server = self._server(call, server_id)
-        if self._database.read(finalized.read) < REBUILT_DRIVES:
-            return finalized.NOT_FINALIZED
-        if server.cell_uuid is None or server.host is None:
-            return ""
-        try:
-            agent = self._agent_of(server.cell_uuid, server.host)
-        except (errors.CellUnavailable, errors.NotFound):
-            return ""  # the task fails if its host cannot do it
-        if agent is not None and span_of(agent.service.messages).newest < REBUILT_DRIVES:
-            LOG.info("instance %s: the agent of host '%s' is of an older release and makes no new drive", server_id, server.host)
-            return "its host runs an older release, which its operator has to upgrade first"
-        return ""
 
     def shelve(self, call: Call, server_id: str) -> None:
         """The server leaves its host once a snapshot of it is complete. Raises errors.Conflict if nobody could store that."""

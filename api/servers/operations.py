@@ -33,9 +33,6 @@ from objects.task import DriveChanges
 
 Kind = OperationKind
 
-DRIVE_FIELDS = ("user_data", "personality", "adminPass", "key_name")
-"""Fields of a rebuild that change the config drive of the guest."""
-
 _PLAIN = {
     "os-start": (Kind.START, policies.START),
     "os-stop": (Kind.STOP, policies.STOP),
@@ -135,7 +132,7 @@ class OperationActions:
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         limits = self._operations.limits(call)
-        given = self._given_again(call, server_id, value)
+        given = self._boot_secrets.given_again(value)
         create.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
         server, spec = self._operations.built_as(call, server_id)
@@ -150,19 +147,6 @@ class OperationActions:
         document = server_view.rebuilt(server, found.spec, call, status, found.ports, found.groups)
         password = self._boot_secrets.answered(given)
         answer(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
-
-    def _given_again(self, call: Call, server_id: str, value: dict[str, Any]) -> BootSecrets:
-        """The secrets of a rebuild. None are generated while its host or a conductor could not carry that out.
-
-        Raises errors.Conflict if something is given that they would leave out.
-        """
-        given = self._boot_secrets.given_again(value)
-        asked = [name for name in DRIVE_FIELDS if name in value]
-        if not (given or asked) or not (reason := self._operations.why_no_new_drive(call, server_id)):
-            return given
-        if asked:
-            raise errors.Conflict(f"Cannot 'rebuild' instance {server_id} with {', '.join(asked)}: {reason}")
-        return BootSecrets()
 
     def _judged(self, call: Call, server: Server, spec: RequestSpec | None, image_id: str, kind: OperationKind) -> JudgedImage:
         """The image, and whether the server and its host can have it. ``spec``: that of its body; None: it cannot be read.

@@ -10,9 +10,6 @@ from cli.shared.databases import OnDatabases, Result, Target
 from db.sql import sync
 from objects import errors
 
-IMAGE_ROWS = "0040"
-"""Schema of the API database since which each image that is listed has a row."""
-
 
 class DbSync(OnDatabases, ActionLister):
     """Bring the schemas of the databases up to date: the API database, then cell0 and every cell.
@@ -30,21 +27,7 @@ class DbSync(OnDatabases, ActionLister):
         if target.cell and target.cell in self._used and sync.is_missing(target.url):
             # an empty database in its place would disown every guest of the cell
             raise errors.DatabaseUnavailable("its file is gone, but hosts or servers are mapped to this cell: put the file back")
-        before = None if sync.is_missing(target.url) else sync.current(target.url, target.kind)
-        version = sync.sync(target.url, target.kind)
-        if target.kind == "api" and before is not None and before < IMAGE_ROWS:
-            self._add_images()
-        return Result("up to date", (version,))
-
-    def _add_images(self) -> None:
-        """The schema has the rows of images from here on, and lists show no image without one."""
-        from conductor.image_rows import add_unchecked
-
-        try:
-            if self.deployment.images is not None:
-                add_unchecked(self.deployment.api_database, self.deployment.images)
-        except errors.ServiceUnavailable as error:
-            self.warn(f"Images that operators added are in no list until you run 'superconductor image record': {error}")
+        return Result("up to date", (sync.sync(target.url, target.kind),))
 
     @cached_property
     def _used(self) -> set[str]:

@@ -105,7 +105,7 @@ GUEST = [
         "report_numa_nodes",
         default=False,
         help="Report the host's NUMA nodes. Each new guest is then tied to one of them, or to as many as its flavor asks for with "
-        "hw:numa_nodes. Guests that run already count on every node. Set it after 'superconductor upgrade finalize'.",
+        "hw:numa_nodes. Guests that run already count on every node.",
     ),
 ]
 

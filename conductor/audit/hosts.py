@@ -65,7 +65,7 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
         mine = [node for node in known if node.host in mapped and mapped[node.host].cell_uuid == cell_uuid]
         new = [key for node in mine if (key := (node.host, node.node)) not in offered]
         owners = places.api.read(inventories.owners_elsewhere, new, cell_uuid) if new else {}
-        found += _judge_offers(places, cell_uuid, places.api.read(inventories.counted, mine), offered, owners)
+        found += _judge_offers(places, cell_uuid, mine, offered, owners)
     return found
 
 

@@ -19,7 +19,7 @@ def answer(tx: Connection) -> None:
 
 
 def check(database: Database, kind: sync.Kind) -> None:
-    """Raise DatabaseUnavailable, saying what to do, unless the schema is the one of this version or of a newer one.
+    """Raise DatabaseUnavailable or Misconfigured, saying what to do, unless the schema is of this version or of a newer one.
 
     A newer schema has been made by processes that were upgraded already: changes only add to it, so the older ones go on.
     """
@@ -56,6 +56,7 @@ def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
         raise errors.DatabaseUnavailable(
             f"Database {database.url_masked} has no schema yet; apply it with 'superconductor db sync'"
         )
+    sync.check_not_older(kind, found)
     if found in known[1:]:
         raise errors.DatabaseUnavailable(
             f"Database {database.url_masked} has schema {found}, and this version needs {known[0]}; run 'superconductor db sync'"

@@ -26,6 +26,9 @@ _LOCK_TIMEOUT_S = 60
 _LOCK_NUMBER = 0x53435359
 """PostgreSQL names advisory locks by number. Nothing else in our databases uses one."""
 
+_LAST_WITH_STEPS = "5e50adbe41db"
+"""The last commit that has the revisions which each first one of now stands for."""
+
 
 def sync(url: str, kind: Kind, revision: str = "head") -> str:
     """Apply every schema change that is missing and return the version reached. Harmless to repeat, or to run twice at once.
@@ -33,7 +36,7 @@ def sync(url: str, kind: Kind, revision: str = "head") -> str:
     On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
     around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
     A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, and
-    Misconfigured where the URL cannot be right.
+    Misconfigured where the URL cannot be right, or the schema is older than the first revision.
     """
     database = Database(urls.patient(url), create=True, certified=False)
     try:
@@ -62,16 +65,32 @@ def latest(kind: Kind) -> str:
     return str(ScriptDirectory.from_config(script_config(kind)).get_current_head())
 
 
+def first(kind: Kind) -> str:
+    """The version that a new database starts with. It cannot be reached from an older one."""
+    return str(ScriptDirectory.from_config(script_config(kind)).get_base())
+
+
+def check_not_older(kind: Kind, found: str) -> None:
+    """Raise Misconfigured, saying what to do, if this version of the schema is older than the first one."""
+    if found < first(kind):
+        raise errors.Misconfigured(
+            f"The schema is {found}, of the development before 0.1.0: run 'superconductor db sync' of commit {_LAST_WITH_STEPS} "
+            f"first, which brings it to {first(kind)}"
+        )
+
+
 def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
     if tx.dialect.name == "mysql" and not getattr(tx.dialect, "is_mariadb", False):
         raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
     _lock(tx)
     try:
-        is_new = version(tx, kind) is None
+        found = version(tx, kind)
+        if found is not None:
+            check_not_older(kind, found)
         config = script_config(kind)
         config.attributes["connection"] = tx
         command.upgrade(config, revision)
-        if is_new and kind == "api" and revision == "head":
+        if found is None and kind == "api" and revision == "head":
             _finalize(tx)
         return str(version(tx, kind))
     finally:

@@ -11,12 +11,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from db.api.claims import resources
 from db.api.claims.resources import Pairs
-from db.api.rows import finalized
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import inventories
 from db.sql import dialect
@@ -25,7 +23,6 @@ from db.sql.keyed import by_index
 from db.sql.readable import complain_of_odd, sound_rows
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory, InventoryColumns
-from objects.messages_version import NUMA_NODES
 from service.rate_limited_log import RateLimitedLog
 
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
@@ -355,7 +352,7 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
     A new node with the name of another cell's node gets no row: the name belongs to the host that has it. Such nodes are logged and
     returned, by host and node. Usage is not changed: it follows from the claims.
     """
-    wanted = {(node.host, node.node): node for node in counted(tx, nodes)}
+    wanted = {(node.host, node.node): node for node in nodes}
     hosts = {host for host, _ in wanted}
     read = {(row.host, row.node): row for row in _found(tx, _BY_HOST, hosts)}
     if all(key in read and not _differs(read[key], node, cell_uuid) for key, node in wanted.items()):
@@ -391,16 +388,6 @@ def owners_elsewhere(tx: ApiTransaction, nodes: Iterable[tuple[str, str]], cell_
         values = {"names": names[start : start + dialect.IN_LIST_SIZE], "cell": cell_uuid}
         owners.update((row.node, row.host) for row in tx.execute(_OWNERS_ELSEWHERE, values))
     return {(host, name): owners[name] for host, name in asked if owners.get(name, host) != host}
-
-
-def counted(tx: ApiTransaction, nodes: Sequence[ComputeNode]) -> Sequence[ComputeNode]:
-    """The nodes as the ledger has them: without their NUMA nodes until the upgrade is finalized.
-
-    Schedulers of the older release claim nothing of NUMA nodes, and its conductors move claims to other hosts as they are.
-    """
-    if not any(node.numa_nodes for node in nodes) or finalized.read(tx) >= NUMA_NODES:
-        return nodes
-    return [msgspec.structs.replace(node, numa_nodes=()) for node in nodes]
 
 
 def insert(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:

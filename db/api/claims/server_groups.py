@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api.projects import user_quotas
-from db.api.rows import epochs, finalized
+from db.api.rows import epochs
 from db.api.rows.epochs import Epoch
 from db.api.rows.tables import instance_mappings, request_specs, server_groups
 from db.sql import by_name, clock, dialect
@@ -17,7 +17,6 @@ from db.sql.connection import ApiTransaction
 from db.sql.readable import readable
 from objects import errors
 from objects.group import GroupPolicy, ServerGroup
-from objects.messages_version import RACKS
 from objects.quota import UNLIMITED
 
 _C, _M, _S = server_groups.c, instance_mappings.c, request_specs.c
@@ -37,10 +36,8 @@ def create(tx: ApiTransaction, group: ServerGroup, limit: int = UNLIMITED, user_
 
     Creates at the same moment may exceed these by their number.
 
-    Raises Conflict if its uuid is taken or a scheduler may not know its rules, and OverQuota.
+    Raises Conflict if its uuid is taken, and OverQuota.
     """
-    if group.max_server_per_rack is not None and finalized.read(tx) < RACKS:
-        raise errors.Conflict(f"max_server_per_rack: {finalized.NOT_FINALIZED}")
     if limit != UNLIMITED and count(tx, group.project_id) >= limit:
         raise errors.OverQuota("Quota exceeded, too many server groups.")
     if user_limit != UNLIMITED and user_quotas.groups(tx, group.project_id, group.user_id) >= user_limit:

@@ -14,14 +14,13 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api.projects import user_quotas
-from db.api.rows import epochs, finalized
+from db.api.rows import epochs
 from db.api.rows.tables import quotas, server_groups
 from db.sql.connection import ApiTransaction
 from db.sql.dialect import Upsert
 from db.sql.galera import compare_locks
 from db.sql.readable import read_one, readable
 from objects import errors
-from objects.messages_version import USER_QUOTAS
 from objects.quota import (
     OF_USER,
     RESOURCES,
@@ -246,11 +245,8 @@ def change_user(
     """Set limits of a user in a project; None in ``changes`` keeps a limit. Returns the project's quota and the user's new one.
 
     ``defaults``: of projects. ``force``: allow a limit below the user's usage, or above what the project's limit leaves beside
-    those of its other users. Raises errors.Invalid for such a limit without ``force``, and errors.Conflict while an older release
-    may not charge users.
+    those of its other users. Raises errors.Invalid for such a limit without ``force``.
     """
-    if finalized.read(tx) < USER_QUOTAS:
-        raise errors.Conflict(f"user_id: {finalized.NOT_FINALIZED}")
     quota = lock(tx, project_id)
     compare_locks(tx, "quota", [project_id])  # whoever changes another user's limits may leave the row as it is
     before = user_quotas.get(tx, project_id, user_id)

@@ -7,10 +7,9 @@ import sqlalchemy as sa
 from db.api.rows.tables import finalized
 from db.sql import clock, dialect
 from db.sql.connection import Connection
+from objects import errors
 from objects.messages_version import V1_0, MessagesVersion, span_of
 
-NOT_FINALIZED = "the upgrade of this deployment is not finished ('superconductor upgrade finalize')"
-"""Why an older release, to which the deployment may go back, keeps something from being done."""
 _ROW = 1
 _READ = sa.select(finalized.c.messages)
 
@@ -19,6 +18,12 @@ def read(tx: Connection) -> MessagesVersion:
     """Deployments that never were finalized may be rolled back to the release before there was this."""
     text = tx.execute(_READ).scalar()
     return V1_0 if text is None else span_of(text).newest
+
+
+def check(tx: Connection, subject: str, since: MessagesVersion) -> None:
+    """Raise Conflict about ``subject`` while a release that may come back cannot read what ``since`` has brought."""
+    if read(tx) < since:
+        raise errors.Conflict(f"{subject}: the upgrade of this deployment is not finished ('superconductor upgrade finalize')")
 
 
 def write(tx: Connection, version: MessagesVersion, release: str) -> None:

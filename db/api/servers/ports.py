@@ -12,7 +12,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api.rows import finalized
 from db.api.rows.tables import addresses as address_rows
 from db.api.rows.tables import ports, subnets
 from db.api.servers import addresses, mappings
@@ -23,7 +22,6 @@ from db.sql.readable import readable, sound_rows
 from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object
-from objects.messages_version import PORTS
 from objects.network import Network
 from objects.port import ProjectPort
 from objects.quota import UNLIMITED
@@ -58,11 +56,8 @@ def count(tx: ApiTransaction, project_id: str) -> int:
 def create(tx: ApiTransaction, new: NewPort, limit: int, now: float) -> None:
     """Make a port and claim its addresses. ``limit``: the most ports of its project; creates at the same moment may exceed it.
 
-    Raises errors.Conflict at the limit, or while a process of an older release might free the addresses of a port, and what
-    ``addresses.claim_for_port`` raises.
+    Raises errors.Conflict at the limit, and what ``addresses.claim_for_port`` raises.
     """
-    if finalized.read(tx) < PORTS:
-        raise errors.Conflict(f"port: {finalized.NOT_FINALIZED}")
     if limit != UNLIMITED and count(tx, new.project_id) >= limit:
         raise errors.Conflict(f"Quota exceeded for resources: ['port']. The project has {limit} ports: delete one first.")
     values = {

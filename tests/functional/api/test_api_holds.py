@@ -9,14 +9,12 @@ from typing import Any
 
 import falcon.testing
 import pytest
-import sqlalchemy as sa
 
 from api.opts import ApiSettings
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from db.api.deployment import aggregates
 from db.api.projects import flavors, quotas
-from db.api.rows.tables import finalized as finalized_rows
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.flavor import Flavor
@@ -183,11 +181,6 @@ def test_holds_are_an_administrators(front: Front) -> None:
 def test_unknown_holds(front: Front, hold_id: str) -> None:
     for answer in (front.get(f"{PATH}/{hold_id}"), boot(front, hold_id), front.client.simulate_delete(f"{PATH}/{hold_id}")):
         assert "could not be found" in message(answer, 404)
-
-
-def test_an_upgrade_that_is_not_finalized_refuses(front: Front) -> None:
-    front.database.write(lambda tx: tx.execute(sa.delete(finalized_rows)))
-    assert "upgrade finalize" in message(ask(front), 409)
 
 
 class TestHostsThatChanged:

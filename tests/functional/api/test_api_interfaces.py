@@ -12,9 +12,7 @@ import pytest
 
 from api.opts import ApiSettings
 from db.api.operations import steps
-from db.api.rows import finalized
 from db.api.servers import networks
-from objects.messages_version import V1_0
 from objects.network import Network
 from objects.operation import OperationKind, OperationState
 from objects.port import Port
@@ -216,12 +214,6 @@ def test_a_deleted_server_frees_what_was_being_attached(front: Front, server: st
     assert attach(front, server).status_code == 200
     assert front.delete(server, TENANT).status_code == 204
     assert used(front.database) == 2, "its guest may have it"
-
-
-def test_processes_of_an_older_release_refuse(front: Front, server: str, blue: Network) -> None:
-    front.database.write(finalized.write, V1_0, "0")
-    assert "finalize" in refusal(attach(front, server), 409)
-    assert used(front.database) == 0
 
 
 def test_a_network_with_an_interface_is_not_deleted(front: Front, server: str, blue: Network) -> None:

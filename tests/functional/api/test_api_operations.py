@@ -21,7 +21,7 @@ from api.opts import ApiSettings
 from db.api.deployment import aggregates, host_mappings
 from db.api.operations import operations, steps
 from db.api.projects import flavors, quotas
-from db.api.rows.tables import finalized, instance_mappings
+from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import operations as table
 from db.api.servers import mappings
 from db.api.servers.listing import ServerQuery
@@ -609,12 +609,6 @@ def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) 
     assert listed(front, status="ERROR") == [server]
     assert listed(front, status="ACTIVE") == []
     assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
-
-
-def test_a_kind_that_an_older_release_cannot_read_waits_until_the_upgrade_is_finalized(front: Front, server: str) -> None:
-    front.database.write(lambda tx: tx.execute(sa.delete(finalized)))
-    assert "superconductor upgrade finalize" in refusal(act(front, server, "os-resetState", {"state": "error"}, ADMIN), 409)
-    assert act(front, server, "reboot", {"type": "HARD"}).status_code == 202
 
 
 def test_a_server_is_in_error_as_soon_as_an_administrator_says_so(front: Front, server: str) -> None:

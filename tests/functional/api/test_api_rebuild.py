@@ -9,17 +9,12 @@ from typing import Any
 
 import falcon.testing
 import pytest
-import sqlalchemy as sa
 
 from api.lookup.boot_secrets import PASSWORD_LENGTH
 from api.opts import ApiSettings
 from db.api.operations import accepting, operations
-from db.api.rows import tables
 from db.api.servers import mappings
-from db.cell import services
-from db.cell.services import Beat
 from objects.operation import Operation
-from objects.process import AGENT_BINARY, About
 from objects.spec import BootSecrets, InjectedFile
 from objects.task import DriveChanges
 from service.vault import Vault, new_key
@@ -235,41 +230,3 @@ def test_an_unknown_key_is_refused_as_at_boot(front: Front) -> None:
 
 
 # -- beside an older release ---------------------------------------------------------------------------------------------------
-
-
-def of_the_release_before(front: Front) -> None:
-    front.database.write(lambda tx: tx.execute(sa.delete(tables.finalized)))
-
-
-@pytest.mark.parametrize("value", [{"adminPass": "p"}, {"user_data": USER_DATA}, {"user_data": None}, {"key_name": None}])
-def test_what_an_older_process_would_leave_out_is_refused_until_the_upgrade_is_finalized(
-    front: Front, value: dict[str, Any]
-) -> None:
-    server = booted(front)
-    of_the_release_before(front)
-    answer = ask(front, server, **value)
-    assert answer.status_code == 409
-    assert f"with {', '.join(value)}: the upgrade of this deployment is not finished" in answer.text
-    assert front.database.read(operations.of_server, server) == []
-
-
-def test_no_password_is_made_until_the_upgrade_is_finalized(front: Front) -> None:
-    server = booted(front)
-    of_the_release_before(front)
-    assert "adminPass" not in rebuilt(front, server)
-    assert operation(front, server).args.drive == DriveChanges()
-    assert kept(front, server) is None
-
-
-def test_a_host_with_an_older_agent_is_asked_for_no_new_drive(front: Front) -> None:
-    server = booted(front)
-    row = front.database.read(mappings.get, server)
-    assert row is not None
-    assert row.host is not None
-    older = About(release="0.0.9", messages="1.0")
-    front.cell.database.write(services.introduce, Beat(host=row.host, binary=AGENT_BINARY), older, 1.0)
-    answer = ask(front, server, user_data=USER_DATA)
-    assert answer.status_code == 409
-    assert "its host runs an older release" in answer.text
-    assert row.host not in answer.text
-    assert "adminPass" not in rebuilt(front, server)

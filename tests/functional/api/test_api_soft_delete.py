@@ -8,14 +8,12 @@ from pathlib import Path
 import falcon.testing
 import msgspec
 import pytest
-import sqlalchemy as sa
 
 from api.main import build_app
 from api.opts import ApiSettings
 from db.api.operations import operations, steps
 from db.api.projects import quotas
 from db.api.queue import builds
-from db.api.rows.tables import finalized
 from objects.operation import OperationKind, OperationState
 from tests.functional.api.test_api_operations import (
     ADMIN,
@@ -139,10 +137,3 @@ def test_a_locked_server_is_neither_deleted_nor_restored_by_its_owner(front: Fro
     assert "locked" in refusal(front.delete(server, NEW), 409)
     assert "locked" in refusal(act(front, other, "restore"), 409)
     assert act(front, other, "restore", None, ADMIN).status_code == 202
-
-
-def test_before_the_upgrade_is_finished_nothing_is_deleted_that_was_to_be_kept(front: Front, server: str) -> None:
-    front.database.write(lambda tx: tx.execute(sa.delete(finalized)))
-    assert "upgrade finalize" in refusal(front.delete(server, NEW), 409)
-    assert shown(front, server)["status"] == "ACTIVE"
-    assert act(front, server, "forceDelete").status_code == 202

@@ -11,9 +11,7 @@ import pytest
 
 from api.lookup import security_groups
 from api.opts import ApiSettings
-from db.api.rows import finalized
 from db.cell import instances
-from objects.messages_version import V1_0
 from objects.network import Network
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.pools import make_network, ports_of, used
@@ -270,8 +268,3 @@ def test_a_port_that_was_made_with_its_server_goes_with_it(front: Front, blue: N
     ):
         assert "was made with its server" in text_of(ask(front, method, where, body), 409)
     assert ask(front, "GET", f"{path}/tags").json == {"tags": []}
-
-
-def test_ports_wait_for_the_end_of_an_upgrade(front: Front, blue: Network) -> None:
-    front.database.write(finalized.write, V1_0, "1.0")
-    assert "upgrade finalize" in text_of(ask(front, "POST", PORTS, {"port": {"network_id": blue.uuid}}), 409)

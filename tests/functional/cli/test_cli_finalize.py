@@ -13,6 +13,7 @@ from db.cell import services
 from db.cell.services import Beat
 from db.sql.connection import Connection
 from db.sql.engine import Database
+from objects import errors
 from objects.cell import CellMapping
 from objects.messages_version import SPAN, V1_0
 from objects.process import AGENT_BINARY, SCHEDULER_BINARY, About, Process
@@ -55,8 +56,11 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Site:
 def test_it_is_done_once_all_are_of_this_release(site: Site) -> None:
     site.introduce(str(SPAN))
     site.show_scheduler(str(SPAN))
+    with pytest.raises(errors.Conflict, match="feature: the upgrade of this deployment is not finished"):
+        site.cells.api.read(finalized.check, "feature", SPAN.newest)
     assert "messages 1.0" in site.shell.done("upgrade finalize")
     assert site.cells.api.read(finalized.read) == SPAN.newest
+    site.cells.api.read(finalized.check, "feature", SPAN.newest)
     site.shell.done("upgrade finalize")
 
 

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from db.api.servers import images
-from db.sql.engine import Database
-from db.sql.sync import sync
 from images.store import FolderStore
 from tests.support.commands import Shell
-from tests.support.databases import sqlite_url
 from tests.support.disk_images import MIB, qcow2, vmdk_descriptor
 
 ONE = "11111111-1111-4111-8111-111111111111"
@@ -112,22 +108,3 @@ def _raw(beside: Path) -> Path:
     file = beside.with_name("plain.raw")
     file.write_bytes(bytes(1000))
     return file
-
-
-def test_an_upgrade_lists_images_that_were_added_before(shell: Shell, file: Path) -> None:
-    """Only once: later on, a host may have put one there."""
-    shell.done(f"-q image add {file} --name before --id {ONE}")
-    sync(sqlite_url(shell.state, "api"), "api", "0039")
-    shell.done("db sync --api")
-    database = Database(sqlite_url(shell.state, "api"))
-    row = database.read(images.get, ONE)
-    assert row is not None
-    assert (row.project_id, row.name, row.hash_value, row.size) == ("", "before", "", 200_000)
-    FolderStore(shell.state / "images").add(file, name="planted", image_id=TWO)
-    shell.done("db sync --api")
-    assert database.read(images.get, TWO) is None
-    shell.done(f"image record {ONE}")
-    row = database.read(images.get, ONE)
-    assert row is not None
-    assert row.hash_value == hashlib.sha512(file.read_bytes()).hexdigest()
-    database.dispose()

@@ -19,7 +19,6 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from cli.shared.http import ApiClient
 from cli.shared.waiting import POLL_INTERVAL_S
-from conductor import image_rows
 from conductor.build import Builder
 from conductor.bury import Undertaker
 from conductor.guest_reader import GuestReader
@@ -31,7 +30,7 @@ from db.api.deployment.silences import Silence
 from db.api.operations import accepting, operations
 from db.api.operations.accepting import NewOperation
 from db.api.queue import leases
-from db.api.servers import mappings
+from db.api.servers import images, mappings
 from db.cell.tables import cell_processes
 from images.store import FolderStore
 from objects import errors
@@ -266,14 +265,14 @@ def test_images_go_by_name_where_the_store_knows_them(stocked: Front, tmp_path: 
         store = FolderStore(tmp_path / "images")
         (tmp_path / "disk").write_bytes(bytes(1024))
         added = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
-        image_rows.add_unchecked(stocked.database, store)
+        stocked.database.write(images.add, [added.stored("")])
         operator.done("server boot web --flavor m1.small --image 'debian 12'")
         assert operator.json("server show web")["image"]["id"] == added.id
         assert "No image is named 'nothing': 'superconductor image list'" in operator.refused(
             "server create web --flavor m1.small --image nothing"
         )
-        store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
-        image_rows.add_unchecked(stocked.database, store)
+        other = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        stocked.database.write(images.add, [other.stored("")])
         assert "2 images are named 'debian 12': give an id" in operator.refused(
             "server boot web --flavor m1.small --image 'debian 12'"
         )

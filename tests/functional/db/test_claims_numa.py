@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy as sa
 
 from db.api.claims import claims
-from db.api.rows import finalized
 from db.api.rows.tables import allocations, inventories
 from db.audit import claims as audit_claims
 from db.sql.connection import Connection
@@ -22,7 +21,6 @@ from db.sql.engine import Database
 from objects import errors, numa
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
-from objects.messages_version import NUMA_NODES, V1_0
 from objects.move import MoveKind
 from objects.numa import HostNumaNode
 from objects.selection import Selection
@@ -36,7 +34,6 @@ from tests.support.fleet import CONTEXT, Site
 @pytest.fixture(scope="module", params=SERVERS)
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        made.write(finalized.write, NUMA_NODES, "test")
         yield made
 
 
@@ -171,21 +168,3 @@ def test_a_move_takes_nodes_of_its_destination(database: Database, kind: MoveKin
     [[found, *_]] = choose(scheduler, moving)
     assert {(chosen.host, chosen.numa_nodes), (found.host, found.numa_nodes)} == {("h0", (1,)), ("h2", (0,))}
     assert (vcpus(site, "h0"), vcpus(site, "h2")) == ([0, 8], [8, 0])
-
-
-def test_until_the_upgrade_is_finalized_the_ledger_has_no_nodes(database: Database) -> None:
-    site = Site.anew(database, [host("h0", 8, 8)])
-    nodes = [host("h0", 8, 9)]
-    try:
-        database.write(finalized.write, V1_0, "test")
-        site.ledger.write(claims.set_inventory, nodes, fleet.CELLS[0])
-        row = site.inventories()["h0"]
-        assert (row.cap_vcpus, row.cap_resources) == (17, {})
-        [selections] = site.boot(site.scheduler(), fleet.spec(flavor(10)))
-        assert selections[0].numa_nodes == ()
-    finally:
-        database.write(finalized.write, NUMA_NODES, "test")
-    site.ledger.write(claims.set_inventory, nodes, fleet.CELLS[0])
-    assert site.inventories()["h0"].cap_resources[numa.class_names(1)[0]] == 9
-    with pytest.raises(errors.NoValidHost, match="NUMATopologyFilter"):
-        site.boot(site.scheduler(), fleet.spec(flavor(1)))  # the server of 10 vCPUs counts on both nodes

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 
 from db.api.rows import tables as api
 from db.cell import tables as cell
+from db.sql import ready
 from db.sql.engine import Database
-from db.sql.sync import Kind, current, latest, sync, version_table
+from db.sql.migrations import shorthand
+from db.sql.sync import Kind, current, first, latest, sync, version_table
+from objects import errors
 from tests.support.databases import SERVERS, api_database, sqlite_url, synced, url_on
 
 METADATA = {"api": api.metadata, "cell": cell.metadata}
@@ -103,6 +107,35 @@ def test_an_interrupted_run_without_transactional_ddl_is_taken_up(tmp_path: Path
         assert current(url, "cell") is None
         sync(url, "cell")
         assert database.read(differences, "cell") == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_database_from_before_the_first_revision_is_refused_and_stays_as_it_is(server: str, kind: Kind, tmp_path: Path) -> None:
+    with url_on(server, tmp_path) as url:
+        database = synced(url, kind)
+        database.write(lambda tx: tx.execute(sa.text(f"UPDATE {version_table(kind)} SET version_num = '0001'")))
+        for refused in (lambda: sync(url, kind), lambda: ready.check(database, kind)):
+            with pytest.raises(errors.Misconfigured, match=f"run 'superconductor db sync' of commit .*brings it to {first(kind)}"):
+                refused()
+        assert current(url, kind) == "0001"
+        assert database.read(differences, kind) == []
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_column_is_added_once_to_a_table_with_rows(server: str, tmp_path: Path) -> None:
+    """As a revision does that was interrupted on MariaDB and runs again."""
+    with url_on(server, tmp_path) as url:
+        database = synced(url, "cell")
+
+        def revise(tx: sa.Connection) -> None:
+            with Operations.context(MigrationContext.configure(tx)):
+                shorthand.add_column("feed_head", shorthand.column("extra", sa.Integer, default=sa.text("7")))
+
+        database.write(revise)
+        database.write(revise)
+        extra = sa.select(sa.table("feed_head", sa.column("extra")))
+        assert database.read(lambda tx: tx.execute(extra).scalars().all()) == [7]
 
 
 def test_sync_beside_work_on_sqlite(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ import msgspec
 import pytest
 
 from db.api.queue import builds
-from db.api.rows import finalized
 from db.api.servers import addresses, networks, ports
 from db.sql.engine import Database
 from objects import errors
-from objects.messages_version import V1_0, V1_1
 from objects.network import Network, PortRequest
 from objects.operation import OperationKind
 from objects.port import ProjectPort
@@ -246,15 +244,6 @@ def test_a_project_has_so_many_ports_at_most(queue: Queue, network: Network) -> 
     with pytest.raises(errors.Conflict, match="Quota exceeded"):
         make(queue.database, network, limit=1)
     assert [port.project_id for port in queue.database.read(ports.list_, "q")] == ["q"]
-
-
-def test_an_older_release_might_free_what_a_port_has(queue: Queue, network: Network) -> None:
-    queue.database.write(finalized.write, V1_0, "1.0")
-    try:
-        with pytest.raises(errors.Conflict, match="upgrade finalize"):
-            make(queue.database, network)
-    finally:
-        queue.database.write(finalized.write, V1_1, "1.1")
 
 
 def test_a_network_with_ports_is_not_deleted(queue: Queue, network: Network) -> None:

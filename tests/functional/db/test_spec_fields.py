@@ -17,14 +17,11 @@ from db.api.servers import listing
 from db.api.servers.listing import ServerQuery
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
-from db.sql.sync import sync
 from objects import stored
 from objects.spec import Image, RequestSpec, ServerProperties
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on, url_on
+from tests.support.databases import SERVERS, database_on
 
-BEFORE = "0012"
-"""The schema before."""
 TAGS = tuple(f"tag-{number}" for number in range(50))
 METADATA = {"role": "web", "tier": "0"}
 ODD = {"cut": "{", "a list": "[]", "no text": '{"properties": {"tags": [7]}}', "deep": '{"a":' * 3000 + "1" + "}" * 3000}
@@ -73,45 +70,6 @@ def server(request: pytest.FixtureRequest) -> str:
 def database(server: str, tmp_path: Path) -> Iterator[Database]:
     with database_on(server, tmp_path, "api") as made:
         yield made
-
-
-def check_everything_is_found(database: Database, name: str) -> None:
-    """By each filter, and by the order of each key."""
-    queries: list[dict[str, Any]] = [
-        {"flavor_id": asked().flavor.flavor_id},
-        {"image_id": "debian"},
-        {"key_name": "mine"},
-        {"config_drive": True},
-        {"description": "^front"},
-        {"tags": TAGS},
-        {"tags_any": ("no such tag", TAGS[7])},
-        {"metadata": tuple(METADATA.items())},
-    ]
-    for query in queries:
-        assert name in found(database, **query), query
-    assert name not in found(database, not_tags=TAGS)
-    assert name not in found(database, not_tags_any=("no such tag", TAGS[7]))
-    assert name not in found(database, tags=(*TAGS, "one more"))
-    assert name not in found(database, metadata=(("role", "web"), ("tier", "1")))
-    for key in ("image_ref", "instance_type_id", "key_name", "display_description", "config_drive"):
-        [*_, last] = database.read(listing.list_, ServerQuery(sort=((key, "asc"),)))
-        assert last.name == name, key
-
-
-def test_specs_of_an_older_schema_are_found(server: str, tmp_path: Path) -> None:
-    """Those that cannot be decoded are in every list that asks for nothing of them, and are not looked at again."""
-    specs = {"good": stored.dump(asked())} | ODD
-    with url_on(server, tmp_path) as url:
-        sync(url, "api", BEFORE)
-        database = Database(url)
-        database.write(write_as_before, specs)
-        sync(url, "api")
-        check_everything_is_found(database, "good")
-        assert found(database) == set(specs)
-        assert found(database, not_tags_any=("blue",)) == set(specs)
-        [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
-        assert database.read(migration.left) == 0
-        database.dispose()
 
 
 def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: Database) -> None:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from db.api.projects import quotas, user_quotas
 from db.api.queue import builds
-from db.api.rows.tables import finalized, instance_mappings
+from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import quotas as quota_rows
 from db.audit import quotas as quota_audit
 from db.sql.connection import ApiTransaction
@@ -283,17 +283,6 @@ def test_two_users_do_not_get_more_than_the_project_between_them(queue: Queue) -
     assert run_threads(8, give) == []
     assert refused == ["Quota limit 3 for instances must be less than or equal to 1."] * 5
     assert queue.database.read(quotas.get, "p").limited_users == 3
-
-
-def test_an_upgrade_that_is_not_finalized_refuses(queue: Queue) -> None:
-    """A process of an older release would not charge users."""
-    [row] = queue.database.read(lambda tx: tx.execute(sa.select(finalized)).mappings().all())
-    queue.database.write(lambda tx: tx.execute(sa.delete(finalized)))
-    try:
-        with pytest.raises(errors.Conflict, match="upgrade finalize"):
-            limit(queue, "u", instances=3)
-    finally:
-        queue.database.write(lambda tx: tx.execute(sa.insert(finalized), [dict(row)]))
 
 
 def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:

@@ -145,15 +145,6 @@ def test_every_member_becomes_new_old_and_new_again_within_the_load() -> None:
     assert {roll.kills for roll in rolls} == {True, False}
 
 
-def test_the_load_of_two_releases_has_only_what_both_understand() -> None:
-    planned = plan.boots(7, 10.0, 300.0, CELLS)
-    both = mixed.understood_by_both(planned)
-
-    moves = [act.value for boot in both for act in boot.acts if act.name == "migrate"]
-    assert {str(value) for value in moves} == {"None", str(plan.CROSS_CELL)}
-    assert [[act.name for act in boot.acts] for boot in both] == [[act.name for act in boot.acts] for boot in planned]
-
-
 def test_two_releases_are_not_tried_with_libvirt(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["--mixed", "v1", "--driver", "libvirt"])

@@ -1,4 +1,4 @@
-"""A database from before quotas, with servers in it, is brought up to date: its projects are charged for what they have."""
+"""Servers that a process of an older release has not charged for are charged by a repair or an online migration."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from db.api.servers import mappings
 from db.audit import quotas as quota_audit
 from db.sql.connection import Connection
 from db.sql.engine import Database
-from db.sql.sync import latest, sync
-from objects import errors, stored
-from objects.quota import Admission, QuotaLimits, QuotaUsage
+from db.sql.sync import sync
+from objects import stored
+from objects.quota import QuotaUsage
 from tests.support import fleet
-from tests.support.conductor import FAR, NOW, servers
+from tests.support.conductor import NOW
 from tests.support.databases import SERVERS, database_on, url_on
 
-BATCHES = 450
-"""More than two pages of what the migration reads at a time."""
 SIZES = (fleet.flavor(vcpus=1, memory_mb=256), fleet.flavor(vcpus=4, memory_mb=2048))
 
 _SPEC = sa.text("INSERT INTO request_specs (batch_id, spec, created_at) VALUES (:batch, :spec, 1.0)")
@@ -43,35 +41,6 @@ def fill(tx: Connection, batches: range, project: str = "") -> None:
         row = {"uuid": f"u{n:03}", "batch": spec.batch_id, "cell": "cell1" if n % 5 else None, "project": spec.project_id}
         tx.execute(_SPEC, {"batch": spec.batch_id, "spec": stored.dump(spec)})
         tx.execute(_MAPPING, row | {"deleted": n % 3 == 2, "state": state})
-
-
-def expected(project: str) -> QuotaUsage:
-    lived = [SIZES[n % 2] for n in range(BATCHES) if n % 3 != 2 and f"p{n % 4 // 2}" == project]
-    return QuotaUsage(instances=len(lived), cores=sum(f.vcpus for f in lived), ram=sum(f.memory_mb for f in lived))
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_projects_are_charged_for_the_servers_that_were_there(server: str, tmp_path: Path) -> None:
-    with url_on(server, tmp_path) as url:
-        sync(url, "api", "0002")
-        database = Database(url)
-        database.write(fill, range(BATCHES))
-        assert sync(url, "api") == latest("api")
-        assert {quota.project_id: quota.used for quota in database.read(quotas.list_all)} == {
-            "p0": expected("p0"),
-            "p1": expected("p1"),
-        }
-        assert database.read(quota_audit.differences) == []
-
-        ledger = claims.Ledger(database, "test")
-        assert ledger.write(builds.delete, "u000", project_id=None, now=NOW) is not None
-        assert ledger.write(builds.delete, "u002", project_id=None, now=NOW) is None, "was deleted, and never charged"
-        has = expected("p0").instances - 1
-        assert database.read(quotas.get, "p0").used.instances == has
-        admission = Admission(limits=QuotaLimits(instances=has))
-        with pytest.raises(errors.OverQuota, match=f"already used {has} of {has} instances"):
-            database.write(builds.accept, fleet.spec(project_id="p0"), servers(1), now=NOW, deadline=FAR, admission=admission)
-        database.dispose()
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -103,24 +72,3 @@ def test_the_online_migration_charges_for_them_in_batches(server: str, tmp_path:
         assert database.read(quota_audit.differences) == []
         used = {quota.project_id: quota.used.instances for quota in database.read(quotas.list_all)}
         assert sum(used.values()) == 26
-
-
-def test_an_interrupted_run_is_taken_up_on_mariadb(tmp_path: Path) -> None:
-    """It commits every change for itself: killed before the version was written, the run leaves columns, table and counts."""
-    with url_on("mariadb", tmp_path) as url:
-        sync(url, "api", "0002")
-        database = Database(url)
-        database.write(fill, range(30))
-        sync(url, "api")
-        before = database.read(quotas.list_all)
-
-        def interrupted(tx: Connection) -> None:
-            tx.execute(sa.text("UPDATE schema_version_api SET version_num = '0002'"))
-            tx.execute(sa.text("DELETE FROM quotas WHERE project_id = 'p1'"))
-            tx.execute(sa.text("UPDATE quotas SET used_cores = 0"))
-
-        database.write(interrupted)
-        sync(url, "api")
-        assert database.read(quotas.list_all) == before
-        assert database.read(quota_audit.differences) == []
-        database.dispose()
