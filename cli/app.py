@@ -78,8 +78,6 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("hold release", "cli.servers.hold:HoldRelease", "release holds, so that their hosts are free again"),
     ("lab replay", "cli.lab.replay:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab record", "cli.lab.record:LabRecord", "write this deployment's past as a trace that can be replayed"),
-    ("lab size", "cli.lab.replay:LabSize", "find how many hosts a trace needs, so that no server is rejected"),
-    ("lab tune", "cli.lab.replay:LabTune", "try values of scheduler options on a part of a trace"),
     ("db sync", "cli.databases.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.databases.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.databases.restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),

@@ -16,7 +16,7 @@ import msgspec
 
 from lab.demand import demand_of
 from lab.figures import VERSION, Demand, PolicyOutcome, ReplayReport
-from lab.fleet import FleetHost, read_fleet, resized
+from lab.fleet import FleetHost, read_fleet
 from lab.replay import Checkpoint, TraceReplay, heat_width
 from lab.trace import Trace, open_trace
 from objects import errors, stored
@@ -32,31 +32,19 @@ Progress = Callable[[int, int], None]
 
 
 class Question(Object, frozen=True, kw_only=True):
-    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept. ``racks``: a file of them.
-
-    ``hosts``: so many hosts in the proportions of the fleet; None: those of the fleet.
-    ``begins``, ``until``: of the window, in seconds; None: those of the trace. Servers from before it are placed too.
-    """
+    """What is to be replayed. ``folder``: for results and checkpoints; None: nothing is kept. ``racks``: a file of them."""
 
     trace: str
     fleet: str
     racks: str | None = None
-    hosts: int | None = None
     ignored: tuple[str, ...] = ()
     seed: int = 0
     folder: str | None = None
-    begins: float | None = None
-    until: float | None = None
 
     def open(self) -> tuple[Trace, list[FleetHost]]:
         """The trace and the fleet. Raises Invalid if they cannot be read."""
-        trace = open_trace(Path(self.trace), self.ignored).within(self.begins, self.until)
-        return trace, self.read_fleet()
-
-    def read_fleet(self) -> list[FleetHost]:
-        """The fleet alone. Raises Invalid if it cannot be read."""
-        fleet = read_fleet(Path(self.fleet), self.ignored, None if self.racks is None else Path(self.racks))
-        return fleet if self.hosts is None else resized(fleet, self.hosts)
+        racks = None if self.racks is None else Path(self.racks)
+        return open_trace(Path(self.trace), self.ignored), read_fleet(Path(self.fleet), self.ignored, racks)
 
 
 class Policy(Object, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.table_file import check_columns, header_of, place_of, rows_of, word_of
+from lab.table_file import check_columns, header_of, place_of, rows_of
 from lab.trace import MIB_PER_GIB, NUMA, whole
 from objects import errors
 from objects.numa import HOST_NODES_LIMIT
@@ -51,21 +51,6 @@ def read_fleet(path: Path, ignored: Collection[str] = (), racks: Path | None = N
     return placed
 
 
-def resized(fleet: Sequence[FleetHost], hosts: int) -> list[FleetHost]:
-    """So many hosts in the proportions of the fleet. Copies of the host ``h`` are ``h-2`` and so on, as are those of racks."""
-    found: list[FleetHost] = []
-    while left := hosts - len(found):
-        number = len(found) // len(fleet) + 1
-        some = fleet if left >= len(fleet) else [fleet[place * len(fleet) // left] for place in range(left)]
-        found += some if number == 1 else [_copy(host, number) for host in some]
-    return found
-
-
-def _copy(host: FleetHost, number: int) -> FleetHost:
-    rack = None if host.rack is None else f"{host.rack}-{number}"
-    return host._replace(name=f"{host.name}-{number}", rack=rack)
-
-
 def _racks(path: Path) -> dict[str, str]:
     """The rack of each host, by its name in lower case."""
     columns = header_of(path)
@@ -93,9 +78,7 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
             raise errors.Invalid(f"{place_of(path, line)}: {error}") from None
         for host in found:
             if lines.setdefault(host.name.lower(), line) != line:
-                raise errors.Invalid(
-                    f"{place_of(path, line)}: host {host.name} is in {word_of(path)} {lines[host.name.lower()]}, too"
-                )
+                raise errors.Invalid(f"{place_of(path, line)}: host {host.name} is in line {lines[host.name.lower()]}, too")
         hosts += found
         if len(hosts) > HOSTS_LIMIT:
             raise errors.Invalid(f"{place_of(path, line)}: a fleet has at most {HOSTS_LIMIT} hosts")

@@ -19,7 +19,6 @@ from db import archive
 from db.api.reconcile import history
 from db.api.reconcile.history import PastBody
 from db.sql.engine import ApiDatabase
-from lab.external_sort import sorted_rows
 from lab.fleet import FleetHost, text_of_nodes
 from lab.table_file import Value
 from objects import errors, numa
@@ -89,7 +88,7 @@ class Names:
 
 
 class _Stay(NamedTuple):
-    """A server of one size on hosts. ``end`` None: it has not ended. A row of a sort has the same fields."""
+    """A server of one size on hosts. ``end`` None: it has not ended."""
 
     server: str
     turn: int
@@ -133,16 +132,14 @@ class Recorder:
         self._with_nodes = with_nodes
         self.begins, self.never_ran, self.unreadable = moment, 0, 0
 
-    def trace(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]], folder: Path) -> Iterator[list[Value]]:
-        """The lines of the trace. ``folder``: of temporary files."""
-        by_server = sorted_rows(self._stays(bodies), itemgetter(0, 1, 2), folder)
-        by_time = sorted_rows(_joined(by_server), itemgetter(3, 0, 1), folder)
-        for row in by_time:
-            stay = _Stay(*row)
+    def trace(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[list[Value]]:
+        """The lines of the trace, sorted in memory."""
+        by_server = sorted(self._stays(bodies), key=itemgetter(0, 1, 2))
+        for stay in sorted(_joined(by_server), key=itemgetter(3, 0, 1)):
             self.begins = min(self.begins, stay.start)
             yield self._line(stay)
 
-    def _stays(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[list[Value]]:
+    def _stays(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[_Stay]:
         for body, spec in bodies:
             if body.cell_uuid in self._without:
                 continue
@@ -153,12 +150,12 @@ class Recorder:
             elif body.start <= self.moment and (self._since is None or body.end is None or body.end > self._since):
                 yield self._stay(body, body.start, spec)
 
-    def _stay(self, body: PastBody, start: float, spec: RequestSpec) -> list[Value]:
+    def _stay(self, body: PastBody, start: float, spec: RequestSpec) -> _Stay:
         takes, group = spec.takes, spec.group
         apart = group is not None and group.policy is not GroupPolicy.AFFINITY
         start = start if self._since is None else max(start, self._since)
         end = None if body.end is None or body.end > self.moment else max(body.end, start)
-        return [
+        return _Stay(
             body.server_uuid,
             body.turn,
             body.uuid,
@@ -173,7 +170,7 @@ class Recorder:
             "" if group is None else str(group.policy),
             (spec.fault_domain or "") if apart else "",
             _nodes_of(spec) if self._with_nodes else 1,
-        ]
+        )
 
     def _line(self, stay: _Stay) -> list[Value]:
         of = self._names.of
@@ -208,19 +205,18 @@ def _nodes_of(spec: RequestSpec) -> int:
     return max(spec.numa_nodes, 1)
 
 
-def _joined(rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
+def _joined(bodies_by_server: Iterable[_Stay]) -> Iterator[_Stay]:
     """The stays of each server. A body that comes twice, as from a database and an archive, counts once."""
-    for _, bodies in itertools.groupby(rows, itemgetter(0)):
+    for _, bodies in itertools.groupby(bodies_by_server, itemgetter(0)):
         stays: list[_Stay] = []
-        for row in bodies:
-            stay = _Stay(*row)  # type: ignore[arg-type]  # the row was made by _stay
+        for stay in bodies:
             for number, other in enumerate(stays):
                 if (both := other.joined(stay)) is not None:
                     stays[number] = both
                     break
             else:
                 stays.append(stay)
-        yield from map(list, stays)
+        yield from stays
 
 
 def stored_bodies(database: ApiDatabase) -> Iterator[tuple[PastBody, RequestSpec | None]]:

@@ -1,7 +1,4 @@
-"""Tables in files: CSV, and Parquet for a name that ends in ``.parquet``. A table is read and written in batches, never whole.
-
-A value is read as text, in Parquet as CSV would have it, so that both are checked alike. No value is the empty text.
-"""
+"""Tables in CSV files, which are read and written in batches, never whole. A value is read as text; no value is the empty text."""
 
 from __future__ import annotations
 
@@ -11,17 +8,11 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from objects import errors
 
-PARQUET = ".parquet"
 BATCH_ROWS = 10_000
-"""Rows of a Parquet file in memory at a time."""
-BUFFER_BYTES = 1 << 20
-"""Of each column of a Parquet file, read at a time."""
-MISSING = "Parquet needs the Python package pyarrow: pip install 'superconductor[lab]'"
+"""Rows written at a time."""
 
 OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Which other programs write into files that they call CSV."""
@@ -29,24 +20,13 @@ OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 Value = str | int | float | None
 
 
-def is_parquet(path: Path) -> bool:
-    return path.suffix == PARQUET
-
-
-def word_of(path: Path) -> str:
-    """What a row is called: a file of text has lines, which count from that of the columns, and Parquet has rows, from 1."""
-    return "row" if is_parquet(path) else "line"
-
-
 def place_of(path: Path, number: int) -> str:
     """Where in the file a row is, as errors begin."""
-    return f"{path}, {word_of(path)} {number}"
+    return f"{path}, line {number}"
 
 
 def header_of(path: Path) -> tuple[str, ...]:
-    """The names of the columns. Raises Invalid for a file that is no table, Misconfigured if a library is missing."""
-    if is_parquet(path):
-        return _parquet_header(path)
+    """The names of the columns. Raises Invalid for a file that is no table."""
     for _, values in _lines(path):
         return tuple(value.strip() for value in values)
     raise errors.Invalid(f"{path}: is empty; the first line names the columns")
@@ -60,8 +40,7 @@ def check_columns(path: Path, given: tuple[str, ...], needed: Sequence[str], opt
     for names, what in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
         if names:
             known = ", ".join(needed) + (f"; optional: {', '.join(optional)}" if optional else "")
-            where = path if is_parquet(path) else f"{path}, line 1"
-            raise errors.Invalid(f"{where}: the column {names[0]!r} {what}{_other_separator(given)}. Columns: {known}")
+            raise errors.Invalid(f"{path}, line 1: the column {names[0]!r} {what}{_other_separator(given)}. Columns: {known}")
     return {name: place for place, name in enumerate(given)}
 
 
@@ -73,9 +52,6 @@ def _other_separator(given: tuple[str, ...]) -> str:
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Each row with its number, as ``place_of`` takes it. Raises Invalid for a row that cannot be read."""
-    if is_parquet(path):
-        yield from _parquet_rows(path)
-        return
     lines = _lines(path)
     next(lines, None)
     for line, values in lines:
@@ -101,58 +77,6 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise errors.Invalid(f"{path}, line {line + 1}: is not CSV: {what}") from None
 
 
-# -- Parquet -----------------------------------------------------------------------------------------------------------------
-
-
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    """Raises Misconfigured if it is missing."""
-    try:
-        import pyarrow
-        import pyarrow.parquet  # here: slow to import, and part of an extra
-    except ImportError:
-        raise errors.Misconfigured(MISSING) from None
-    return pyarrow, pyarrow.parquet
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The file. Raises Invalid for one that cannot be read, also later."""
-    arrow, parquet = _pyarrow()
-    try:
-        with path.open("rb") as raw, parquet.ParquetFile(raw, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
-            yield file
-    except (OSError, arrow.ArrowException) as error:
-        if reason := getattr(error, "strerror", None):
-            raise errors.Invalid(f"{path}: cannot be read: {reason}") from None
-        reason = str(error).split("\n", maxsplit=1)[0]
-        raise errors.Invalid(f"{path}: is not Parquet, or is damaged: {reason}") from None
-
-
-def _parquet_header(path: Path) -> tuple[str, ...]:
-    """Raises Invalid for a column of another type than numbers and texts."""
-    types = _pyarrow()[0].types
-    plain = (types.is_integer, types.is_floating, types.is_decimal, types.is_string, types.is_large_string, types.is_null)
-    with _opened(path) as file:
-        for field in file.schema_arrow:
-            kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-            if not any(matches(kind) for matches in plain):
-                raise errors.Invalid(f"{path}: the column {field.name!r} is of type {field.type}; columns are numbers or texts")
-        return tuple(file.schema_arrow.names)
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    number = 0
-    with _opened(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS):
-            for values in zip(*(map(_text, column.to_pylist()) for column in batch.columns), strict=True):
-                number += 1
-                yield number, values
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +84,7 @@ class NewTable:
     """A table that appears under its name when it is whole. Only its owner can read it.
 
     ``columns``: names, with the type of the values. Use it in a ``with`` block: without ``keep``, nothing is left of it. Raises
-    Invalid for a file that cannot be written, Misconfigured if a library is missing.
+    Invalid for a file that cannot be written.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
@@ -174,7 +98,7 @@ class NewTable:
         try:
             with self._writable():
                 os.close(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-                self._write = self._parquet() if is_parquet(self._path) else self._csv()
+                self._write = self._csv()
         except BaseException:
             self._discard()
             raise
@@ -222,16 +146,3 @@ class NewTable:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(self._columns)
         return writer.writerows
-
-    def _parquet(self) -> Callable[[Sequence[Sequence[Value]]], object]:
-        arrow, parquet = _pyarrow()
-        types = {int: arrow.int64(), float: arrow.float64(), str: arrow.string()}
-        schema = arrow.schema([(name, types[kind]) for name, kind in self._columns.items()])
-        writer = self._stack.enter_context(parquet.ParquetWriter(self._temporary, schema))
-
-        def write(rows: Sequence[Sequence[Value]]) -> None:
-            columns = zip(*rows, strict=True)
-            arrays = [arrow.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-            writer.write_batch(arrow.record_batch(arrays, schema=schema))
-
-        return write

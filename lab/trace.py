@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +56,6 @@ class Arrival(NamedTuple):
 class Trace:
     """A trace in a file. ``begins``: when the measured window begins, in seconds; None: with the first server.
 
-    ``until``: servers that come then or later are left out.
     ``timed``: servers have times. Otherwise they come one a second, in the order of the file, and stay.
     """
 
@@ -66,11 +65,6 @@ class Trace:
     timed: bool
     _read: Callable[[Sequence[str], int], Arrival]
     _columns: tuple[str, ...]
-    until: float = math.inf
-
-    def within(self, begins: float | None, until: float | None) -> Trace:
-        """The same trace with another window. None: that of the trace."""
-        return replace(self, begins=self.begins if begins is None else begins, until=self.until if until is None else until)
 
     def arrivals(self, skipped: int = 0) -> Iterator[Arrival]:
         """The servers in the order of their coming, without the first ``skipped``.
@@ -90,8 +84,6 @@ class Trace:
                     f"{place_of(self.path, line)}: begins before the server before it; sort the trace by its start"
                 )
             before = arrival.start
-            if arrival.start >= self.until:
-                return
             yield arrival
 
 

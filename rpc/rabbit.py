@@ -70,17 +70,6 @@ def fill_in(url: Any) -> None:
     url.query.setdefault("rabbit_transient_quorum_queue", url.query.get("rabbit_quorum_queue", "false"))
 
 
-def take_plain_driver(url: Any) -> bool:
-    """Take ``plain_driver`` out of the query of a parsed transport URL: whether the library's own driver is asked for.
-
-    Raises ValueError for what is neither true nor false.
-    """
-    value = str(url.query.pop("plain_driver", "false"))
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"plain_driver={value} is neither true nor false")
-    return value.lower() == "true"
-
-
 def check(url: Any) -> None:
     """Raise ValueError for an option of the driver that cannot be had here."""
     if url.query.get("kombu_compression"):

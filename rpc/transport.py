@@ -24,7 +24,6 @@ from rpc.codec import shared
 from rpc.counting import MessageKind, Observer
 from rpc.drivers.embedded import EmbeddedDriver
 from rpc.drivers.library import library_metrics, library_tracing
-from rpc.drivers.plain import PlainDriver
 from rpc.drivers.rabbit import RabbitDriver
 from rpc.errors import Unreachable
 from rpc.failures import ERROR_MODULES
@@ -53,8 +52,8 @@ class Bus:
 
     ``embedded://NAME/VHOST``: inside this process. Buses of the same name and virtual host are one.
 
-    ``rabbit://...``: RabbitMQ. The query may have any option of the driver; ``rpc.rabbit.DEFAULTS`` are filled in. With
-    ``plain_driver=true`` the driver is the library's own. A process that forks must make its buses afterwards.
+    ``rabbit://...``: RabbitMQ. The query may have any option of the driver; ``rpc.rabbit.DEFAULTS`` are filled in. A process that
+    forks must make its buses afterwards.
 
     Raises Misconfigured for a URL that can never work.
 
@@ -263,8 +262,7 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Con
     """Return an oslo.messaging transport for ``url``: for RPC, or given NotificationTransport, for notifications.
 
     The drivers are made directly rather than through their entry points: so a checkout that was never installed works the same, and
-    RabbitMQ's is ours (``rpc.drivers.rabbit``), or with ``?plain_driver=true`` the library's (``rpc.drivers.plain``). Raises
-    Misconfigured.
+    RabbitMQ's is ours (``rpc.drivers.rabbit``). Raises Misconfigured.
     """
     conf = private_conf()
     modules = list(ERROR_MODULES)
@@ -275,14 +273,9 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Con
         if _embedded(url):
             return kind(EmbeddedDriver(conf, parsed, EXCHANGE, modules))
         conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
-        is_plain = rabbit.take_plain_driver(parsed)
         rabbit.fill_in(parsed)
         rabbit.check(parsed)
-        if not is_plain:
-            return kind(RabbitDriver(conf, parsed, EXCHANGE, modules, confined=confined))
-        if confined is not None:
-            raise ValueError("plain_driver: agents with broker users of their own need the other driver; leave it out")
-        return kind(PlainDriver(conf, parsed, EXCHANGE, modules))
+        return kind(RabbitDriver(conf, parsed, EXCHANGE, modules, confined=confined))
     except (om.InvalidTransportURL, cfg.Error, ValueError, RuntimeError) as error:
         raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
 

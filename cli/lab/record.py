@@ -26,13 +26,13 @@ class LabRecord(ActionShow):
 
     A server is a line from when its cell got it to its end. A resize ends a line and begins another one; a migration does not. What
     was purged is not known any more; --archive adds what 'db archive' wrote. Pseudonyms stand for all names and ids, the same ones
-    in each record, unless --with-names is given. The files appear when both are whole. Names that end in .parquet make Parquet.
+    in each record, unless --with-names is given. The files appear when both are whole.
 
     Every cell's database must answer: --without-cell leaves out one that does not, with its servers and hosts.
 
     Examples:
       superconductor lab record trace.csv --fleet fleet.csv --since 2026-01-01
-      superconductor lab record year.parquet --fleet fleet.csv --archive /var/lib/superconductor/archive
+      superconductor lab record year.csv --fleet fleet.csv --archive /var/lib/superconductor/archive
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ class LabRecord(ActionShow):
         from lab.table_file import NewTable
 
         with NewTable(trace, TRACE_COLUMNS) as servers, NewTable(fleet, FLEET_COLUMNS) as places:
-            count = servers.add(recorder.trace(self._bodies(archives), trace.parent))
+            count = servers.add(recorder.trace(self._bodies(archives)))
             if not count or not hosts:
                 raise errors.Conflict("There is nothing to record: no server has run, or there are no hosts.")
             places.add(map(recorder.fleet_line, hosts))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -23,8 +22,6 @@ if TYPE_CHECKING:  # a usage error or a help text should not wait for these
 
 DEFAULT_NAME = "default"
 BAR_WIDTH = 30
-VALUE_LIMIT = 1e9
-"""Of a value to try."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 
@@ -42,7 +39,8 @@ class LabReplay(AdminLister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_trace_arguments(parser)
-        add_configs(parser)
+        text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
+        parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
         parser.add_argument("--output", metavar="FOLDER", help="folder for the report and for checkpoints")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
@@ -61,94 +59,6 @@ class LabReplay(AdminLister):
         return HEADINGS, shown(rows_of(report), parsed_args.formatter)
 
 
-class LabTune(AdminLister):
-    """Try values of options on the first part of a trace, and show what the best give on the part that was not seen.
-
-    Each combination of the values is replayed once for each seed. 'seen' is the first part; 'unseen' is the rest, which is replayed
-    with the configuration as it is and with the best combination.
-
-    Example:
-      superconductor lab tune trace.csv --fleet fleet.csv --config pack.conf --try leftover_shape=1,1.1,1.2
-    """
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_trace_arguments(parser)
-        parser.add_argument("--config", metavar="FILE", help="configuration file whose [scheduler] options are the beginning")
-        text = "a weight multiplier, leftover_shape or leftover_from, and the values to try; may be repeated, for all combinations"
-        parser.add_argument(
-            "--try", dest="tried", metavar="OPTION=VALUE,...", type=values_of, action="append", required=True, help=text
-        )
-        text = "part of the window that is seen, in per cent (default: 50)"
-        parser.add_argument("--part", metavar="PERCENT", type=partial(at_least, 1), default=50, help=text)
-        parser.add_argument("--seeds", metavar="N", type=partial(at_least, 1), default=3, help="seeds of each (default: 3)")
-
-    def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from lab.tune import trials_of, tune
-
-        if parsed_args.part >= 100:
-            raise errors.Invalid("--part: nothing is left that was not seen; name less than 100")
-        tried = dict(parsed_args.tried)
-        if len(tried) < len(parsed_args.tried):
-            raise errors.Invalid("--try: an option is named twice; put all its values into one")
-        [policy] = policies_of([parsed_args.config] if parsed_args.config else [])
-        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
-        try:
-            _, trials = tune(
-                question_of(parsed_args, None),
-                trials_of(policy.settings, tried),
-                parsed_args.part / 100,
-                parsed_args.seeds,
-                parsed_args.processes,
-                progress.show,
-            )
-        finally:
-            progress.end()
-        rows = [
-            (
-                each.name,
-                *(round(number, 3) for number in each.seen),
-                *([None] * 3 if each.unseen is None else (round(number, 3) for number in each.unseen[:3])),
-            )
-            for each in trials
-        ]
-        lost = ("lost %", "least", "most")
-        headings = ("Settings", *(f"Seen {one}" for one in (*lost, "rejected")), *(f"Unseen {one}" for one in lost))
-        return headings, shown(rows, parsed_args.formatter)
-
-
-class LabSize(AdminLister):
-    """Find how many hosts a trace needs, so that no server is rejected, under each configuration.
-
-    Hosts are added to the fleet, or left out, in its proportions. On one host less than found the policy rejects servers. Replays
-    are repeated until that is known, so this takes about ten times as long as 'lab replay'.
-
-    Example:
-      superconductor lab size trace.csv --fleet fleet.csv --config spread.conf --config pack.conf
-    """
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_trace_arguments(parser)
-        add_configs(parser)
-
-    def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from lab.size import smallest_fleets
-
-        policies = policies_of(parsed_args.configs)
-        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
-        try:
-            bound, sizes = smallest_fleets(question_of(parsed_args, None), policies, parsed_args.processes, progress.show)
-        finally:
-            progress.end()
-        rows: list[Row] = [("lower bound", bound, 0.0, None)]
-        for each in sizes:
-            more = None if each.hosts is None else round(100 * (each.hosts / bound - 1), 1)
-            rows.append((each.policy, each.hosts, more, each.rejected))
-            if each.hosts is None:
-                self.status = 1
-                self.app.say(f"{each.policy}: rejects {each.rejected} servers on any fleet that was tried: 'lab replay' tells why")
-        return ("Policy", "Hosts", "Above bound %", "Rejected with one less"), shown(rows, parsed_args.formatter)
-
-
 def shown(rows: Iterable[Row], formatter: str) -> list[Row]:
     """The rows as a person reads them: a dash for what is not known. Other formats have their own word for that."""
     return [tuple("-" if value is None and formatter == "table" else value for value in row) for row in rows]
@@ -158,20 +68,14 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     """What is replayed, and how."""
     from lab.trace import IGNORABLE
 
-    parser.add_argument("trace", metavar="TRACE", help="CSV or Parquet of servers, of a format in docs/lab.md")
-    parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV or Parquet of hosts")
+    parser.add_argument("trace", metavar="TRACE", help="CSV file of servers, of a format in docs/lab.md")
+    parser.add_argument("--fleet", metavar="FILE", required=True, help="CSV file of hosts")
     parser.add_argument("--racks", metavar="FILE", help="table of host_id and rack_id, if the fleet does not say it")
     parser.add_argument("--seed", metavar="N", type=partial(at_least, 0), default=0, help="of random choices (default: 0)")
     text = "replays at a time (default: one for each processor)"
     parser.add_argument("--processes", metavar="N", type=partial(at_least, 1), default=os.cpu_count() or 1, help=text)
     text = "leave out NUMA nodes, or fault domains; may be repeated"
     parser.add_argument("--ignore", dest="ignored", choices=IGNORABLE, action="append", default=[], help=text)
-
-
-def add_configs(parser: argparse.ArgumentParser) -> None:
-    """The configurations to compare."""
-    text = "configuration file whose [scheduler] options decide; may be repeated (default: the default options)"
-    parser.add_argument("--config", dest="configs", metavar="FILE", action="append", default=[], help=text)
 
 
 def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question:
@@ -186,24 +90,6 @@ def question_of(parsed_args: argparse.Namespace, folder: str | None) -> Question
         seed=parsed_args.seed,
         folder=folder,
     )
-
-
-def values_of(text: str) -> tuple[str, tuple[float, ...]]:
-    """``option=1,2.5``, of an option that can be tuned."""
-    from scheduler.framework.settings import LEFTOVER_OPTIONS, SchedulerSettings
-
-    name, _, listed = text.partition("=")
-    known = [field for field in SchedulerSettings.__struct_fields__ if field.endswith("_weight_multiplier")]
-    known += LEFTOVER_OPTIONS
-    if name not in known:
-        raise argparse.ArgumentTypeError(f"{name[:60]!r} is not one of {', '.join(known)}")
-    try:
-        values = tuple(float(value) for value in listed.split(","))
-    except ValueError:
-        values = (math.nan,)
-    if not all(abs(value) <= VALUE_LIMIT for value in values) or (name in LEFTOVER_OPTIONS and min(values) < 0):
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: the values are numbers with commas between them")
-    return name, values
 
 
 def policies_of(paths: Sequence[str]) -> list[Policy]:

@@ -81,7 +81,6 @@ PARTS = (
         "ConnectionPool",
         has=("_cond", "_items", "_max_size", "_min_size", "_item_ttl"),
     ),
-    Part("oslo.messaging", "rpc/drivers/plain.py", f"{DRIVERS}.common", "_REMOTE_POSTFIX"),
     Part("oslo.messaging", "rpc/rabbit.py", f"{DRIVERS}.amqpdriver", "ACK_REQUEUE_EVERY_SECONDS_MIN"),
     Part("oslo.messaging", "rpc/rabbit.py", f"{DRIVERS}.base", "TransportDriverError"),
     Part("oslo.messaging", "rpc/transport.py", "oslo_messaging._metrics.client", "oslo_messaging_metrics"),

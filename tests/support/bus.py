@@ -200,7 +200,7 @@ class FaultProxy:
 
 
 def url_of(kind: str) -> Iterator[str]:
-    """For fixtures that run a test on each kind of bus: yield the URL of one, or skip. ``plain``: by the library's driver."""
+    """For fixtures that run a test on each kind of bus: yield the URL of one, or skip."""
     if kind == "embedded":
         yield embedded_url()
         return
@@ -209,7 +209,7 @@ def url_of(kind: str) -> Iterator[str]:
             url = stack.enter_context(rabbit_url())
         except LookupError as why:
             pytest.skip(str(why))
-        yield f"{url}?plain_driver=true" if kind == "plain" else url
+        yield url
 
 
-KINDS = ("embedded", "rabbit", "plain")
+KINDS = ("embedded", "rabbit")

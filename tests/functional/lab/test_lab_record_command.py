@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections import Counter
@@ -37,7 +36,7 @@ def trace_of(path: Path) -> list[Arrival]:
 
 def test_a_year_of_a_standalone_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state, shell = tmp_path / "state", Shell(tmp_path / "state", capsys)
-    trace, fleet, other = tmp_path / "trace.parquet", tmp_path / "fleet.csv", tmp_path / "names.csv"
+    trace, fleet, other = tmp_path / "trace.csv", tmp_path / "fleet.csv", tmp_path / "names.csv"
     with standalone(state, file_of(tmp_path, "")) as endpoint:
         user = Operator(shell, endpoint)
         group = shell.json("group create apart --policy soft-anti-affinity --project admin")["uuid"]
@@ -208,14 +207,3 @@ def test_an_empty_deployment_has_nothing_to_record(site: Site) -> None:
     line = f"lab record {site.folder / 'trace.csv'} --fleet {site.folder / 'fleet.csv'}"
     assert "There is nothing to record" in site.shell.refused(line)
     assert not list(site.folder.glob("*.csv"))
-
-
-def test_more_servers_than_are_sorted_in_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lab import external_sort, record
-
-    monkeypatch.setattr(external_sort, "RUN_ROWS", 7)
-    monkeypatch.setattr(record, "PAGE_BODIES", 11)
-    uuids = [uuid for days in range(40, 10, -1) for uuid in sorted(site.leave("east", 3, float(days)))]
-    assert [each.name for each in site.record()] == uuids
-    with (site.folder / "fleet.csv").open(newline="") as file:
-        assert [row["cell"] for row in csv.DictReader(file)] == ["east", "west"]

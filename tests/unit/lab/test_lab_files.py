@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.demand import demand_of
-from lab.fleet import FleetHost, read_fleet, resized, text_of_nodes
+from lab.fleet import FleetHost, read_fleet, text_of_nodes
 from lab.trace import FAULT_DOMAINS, NUMA, Arrival, open_trace
 from objects import errors
 from objects.group import GroupPolicy
@@ -196,12 +196,3 @@ def test_a_fleet_of_another_shape_is_refused_with_the_line(tmp_path: Path, heade
     with pytest.raises(errors.Invalid) as refused:
         read_fleet(path)
     assert text in str(refused.value)
-
-
-def test_a_fleet_is_resized_in_its_proportions() -> None:
-    fleet = [FleetHost(f"s{n}", 8, 8, rack="r") for n in range(6)] + [FleetHost(f"l{n}", 64, 64) for n in range(3)]
-    sizes = [sorted(host.vcpus for host in resized(fleet, hosts)) for hosts in (3, 6, 9)]
-    assert sizes == [[8, 8, 64], [8, 8, 8, 8, 64, 64], [8] * 6 + [64] * 3]
-    more = resized(fleet, 21)
-    assert len({host.name for host in more}) == 21
-    assert [(host.name, host.rack) for host in (more[0], more[9], more[18])] == [("s0", "r"), ("s0-2", "r-2"), ("s0-3", "r-3")]

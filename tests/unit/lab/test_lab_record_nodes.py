@@ -35,7 +35,7 @@ def test_servers_have_the_nodes_that_they_asked_for(tmp_path: Path, with_nodes: 
     ]
     recorder = Recorder(10.0, None, (), Names(None), "nova", with_nodes=with_nodes)
     with NewTable(tmp_path / "trace.csv", TRACE_COLUMNS) as table:
-        table.add(recorder.trace(((body, SPECS[body.uuid]) for body in bodies), tmp_path))
+        table.add(recorder.trace((body, SPECS[body.uuid]) for body in bodies))
         table.finish()
         table.keep()
     assert [(each.name, each.numa_nodes) for each in open_trace(tmp_path / "trace.csv").arrivals()] == list(
