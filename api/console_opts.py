@@ -9,43 +9,9 @@ from oslo_config import cfg
 
 from objects import errors
 from objects.base import Object
+from service.option_maker import OptionMaker
 
 GROUP = "console"
-
-URLS: tuple[cfg.Opt, ...] = (
-    cfg.FloatOpt(
-        "token_ttl",
-        default=600.0,
-        min=1.0,
-        max=86400.0,
-        help="Seconds in which the URL of a remote console can be opened. Connections that are open then stay open.",
-    ),
-    cfg.StrOpt(
-        "serial_url",
-        default="",
-        help="Where browsers and other clients reach the console proxy, such as wss://console.example.org/. The URLs of serial "
-        "consoles begin with it. Empty: there are none.",
-    ),
-    cfg.StrOpt(
-        "novnc_url",
-        default="",
-        help="Where the page of noVNC is served, such as https://console.example.org/vnc_lite.html. The URLs of VNC consoles begin "
-        "with it. noVNC is not part of Superconductor. Empty: there are none.",
-    ),
-)
-
-PROXY: tuple[cfg.Opt, ...] = (
-    cfg.HostAddressOpt("host", default="127.0.0.1", help="Address on which the console proxy listens."),
-    cfg.PortOpt("port", default=6083, help="Port on which the console proxy listens; 0 takes a free one."),
-    cfg.IntOpt("max_connections", default=200, min=1, help="Connections to consoles at once. Further ones are closed."),
-    cfg.ListOpt(
-        "allowed_origins",
-        default=[],
-        help="Names of hosts whose pages may open consoles in a browser, beside the one that the request names as Host.",
-    ),
-    cfg.StrOpt("cert", default="", help="File with the certificate of the proxy and its chain. Empty: no TLS."),
-    cfg.StrOpt("key", default="", help="File with the private key of the certificate. Empty: it is in the file cert."),
-)
 
 
 class ConsoleUrls(Object, frozen=True, kw_only=True):
@@ -66,6 +32,42 @@ class ProxySettings(Object, frozen=True, kw_only=True):
     cert: str = ""
     key: str = ""
     urls: ConsoleUrls = ConsoleUrls()
+
+
+_url = OptionMaker(ConsoleUrls)
+_option = OptionMaker(ProxySettings)
+
+
+URLS: tuple[cfg.Opt, ...] = (
+    _url(
+        "token_ttl",
+        "Seconds in which the URL of a remote console can be opened. Connections that are open then stay open.",
+        min=1.0,
+        max=86400.0,
+    ),
+    _url(
+        "serial_url",
+        "Where browsers and other clients reach the console proxy, such as wss://console.example.org/. The URLs of serial "
+        "consoles begin with it. Empty: there are none.",
+    ),
+    _url(
+        "novnc_url",
+        "Where the page of noVNC is served, such as https://console.example.org/vnc_lite.html. The URLs of VNC consoles begin "
+        "with it. noVNC is not part of Superconductor. Empty: there are none.",
+    ),
+)
+
+PROXY: tuple[cfg.Opt, ...] = (
+    _option("host", "Address on which the console proxy listens.", kind=cfg.HostAddressOpt),
+    _option("port", "Port on which the console proxy listens; 0 takes a free one.", kind=cfg.PortOpt),
+    _option("max_connections", "Connections to consoles at once. Further ones are closed.", min=1),
+    _option(
+        "allowed_origins",
+        "Names of hosts whose pages may open consoles in a browser, beside the one that the request names as Host.",
+    ),
+    _option("cert", "File with the certificate of the proxy and its chain. Empty: no TLS."),
+    _option("key", "File with the private key of the certificate. Empty: it is in the file cert."),
+)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

@@ -58,11 +58,9 @@ FEED_INTERVAL_S = 0.2
 QUIET_S = 0.8
 """Seconds without a statement, other than polls, after which a boot has been brought to its end."""
 CALM: Mapping[str, Mapping[str, str]] = {
-    "DEFAULT": {"report_interval": NEVER_S},
-    "api": {"service_down_time": NEVER_S},
-    "scheduler": {"service_down_time": NEVER_S},
+    "DEFAULT": {"report_interval": NEVER_S, "service_down_time": NEVER_S},
     "conductor": {
-        **dict.fromkeys(("sweep_interval", "settle_age", "resend_age", "reap_interval", "service_down_time"), NEVER_S),
+        **dict.fromkeys(("sweep_interval", "resend_age", "reap_interval"), NEVER_S),
         "feed_interval": str(FEED_INTERVAL_S),
     },
     "compute": dict.fromkeys(("report_interval", "stats_interval", "stats_full_interval", "audit_interval"), NEVER_S),

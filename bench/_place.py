@@ -33,7 +33,6 @@ AT_ONCE = {"spawn_delay_min": "0", "spawn_delay_max": "0"}
 SHORTENED_OPTIONS = (
     "sweep_interval",
     "idle_interval",
-    "settle_age",
     "resend_age",
     "service_down_time",
     "report_interval",

@@ -246,7 +246,7 @@ def tell(console: Console, what: str, servers: list[tuple[float, float]], cpu: f
 def sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
     """Boots per second and CPU time with sweeps and without, in turns: the machine is not the same from minute to minute."""
     hour = 3600.0
-    paces = {"with sweeps": DeploymentTimes(), "without": DeploymentTimes(sweep_interval=hour, settle_age=hour)}
+    paces = {"with sweeps": DeploymentTimes(), "without": DeploymentTimes(sweep_interval=hour, resend_age=hour)}
     for _ in range(rounds):
         for name, pace in paces.items():
             with deployment(hosts, full, pace) as bench:

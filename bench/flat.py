@@ -65,7 +65,7 @@ QUIET_S = 2.5 * FEED_INTERVAL_S
 """Seconds without a statement or message, other than polls, after which a boot has been brought to its end."""
 PACE = DeploymentTimes(
     sweep_interval=NEVER_S,
-    settle_age=NEVER_S,
+    resend_age=NEVER_S,
     report_interval=NEVER_S,
     stats_interval=NEVER_S,
     down_time=NEVER_S,

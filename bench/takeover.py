@@ -38,8 +38,8 @@ from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
-SHORTENED_OPTIONS = ("lease_seconds", "sweep_interval", "settle_age", "service_down_time", "resend_age")
-"""Options of [conductor] that a region sets; without them the defaults hold."""
+SHORTENED_OPTIONS = ("lease_seconds", "sweep_interval", "service_down_time", "resend_age")
+"""Options of conductors that a region sets; without them the defaults hold."""
 BOOTS_PER_REQUEST = 40
 TAKEOVER_TIMEOUT_S = 120.0
 
@@ -134,6 +134,7 @@ def use_defaults(files: Iterable[Path]) -> None:
         parser.read(file)
         if parser.has_section("conductor"):
             for option in SHORTENED_OPTIONS:
+                parser.remove_option("DEFAULT", option)
                 parser.remove_option("conductor", option)
             with file.open("w") as written:
                 parser.write(written)

@@ -50,12 +50,6 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         help="Calls to a cell that fail in a row before further calls are refused at once.",
     ),
     cfg.FloatOpt(
-        "breaker_pause",
-        default=2.0,
-        min=0.1,
-        help="Seconds between two attempts to reach a cell while its calls are refused.",
-    ),
-    cfg.FloatOpt(
         "poll_interval",
         default=1.0,
         min=0.1,
@@ -75,9 +69,7 @@ def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
     group = conf[GROUP]
     return RegistrySettings(
         poll_interval=group.poll_interval,
-        bulkhead=BulkheadSettings(
-            timeout=group.timeout, threads=group.threads, failures=group.breaker_failures, pause=group.breaker_pause
-        ),
+        bulkhead=BulkheadSettings(timeout=group.timeout, threads=group.threads, failures=group.breaker_failures),
         local=local(conf),
         pinned=upgrade_levels.settings(conf),
     )

@@ -17,202 +17,7 @@ from objects.base import Object
 from objects.console import ADDRESS_PATTERN
 from objects.numa import HOST_NODES_LIMIT
 from objects.text import checked_name
-
-COMPUTE = [
-    cfg.HostAddressOpt(
-        "host",
-        default=socket.gethostname(),
-        sample_default="<this machine's name>",
-        help="Name of this host, unique in the whole deployment. An agent does not start if its host has guests that were built "
-        "under another name.",
-    ),
-    cfg.StrOpt(
-        "driver",
-        default="simulated",
-        help="Hypervisor driver: an entry point of superconductor.compute.drivers, or module:factory.",
-    ),
-    cfg.IntOpt(
-        "max_concurrent_builds",
-        default=10,
-        min=1,
-        help="Number of builds that may spawn at once. The others wait in the agent; the host's stats count them.",
-    ),
-    cfg.FloatOpt(
-        "spawn_timeout",
-        default=600.0,
-        min=0.0,
-        help="Seconds after which a spawn is cancelled and the build moves to another host. 0: never.",
-    ),
-    cfg.FloatOpt(
-        "outage_retry_max",
-        default=30.0,
-        min=0.1,
-        help="Longest pause in seconds before a build is retried on this host after a service (images, networks) was down. "
-        "Such retries do not count as attempts, and end at the deadline of the build.",
-    ),
-    cfg.FloatOpt(
-        "failed_build_half_life",
-        default=600.0,
-        min=1.0,
-        help="Seconds after which a failed build counts half, if this host caused the failure. Schedulers prefer hosts on which "
-        "fewer builds have failed; see [scheduler] build_failure_weight_multiplier.",
-    ),
-    cfg.StrOpt(
-        "unknown_guests",
-        default="report",
-        choices=[
-            ("report", "it stays, is logged as an error and counted in the host's stats"),
-            ("remove", "the same, but it is destroyed after unknown_guest_age"),
-            ("keep", "it stays, and nothing is logged"),
-        ],
-        help="What to do with a guest that the cell has no record of. Causes: its database was restored from an older copy, or "
-        "this host was moved to another cell. A guest whose record proves it deleted or superseded is always destroyed. A guest "
-        "whose record differs otherwise always stays.",
-    ),
-    cfg.FloatOpt(
-        "unknown_guest_age",
-        default=1800.0,
-        min=0.0,
-        help="Seconds without a record in the cell after which unknown_guests = remove destroys a guest.",
-    ),
-    cfg.FloatOpt("report_interval", default=10.0, min=0.1, help="Seconds between two heartbeats."),
-    cfg.FloatOpt("hypervisor_interval", default=1.0, min=0.1, help="Seconds between two looks whether the hypervisor can be used."),
-    cfg.FloatOpt(
-        "stats_interval",
-        default=5.0,
-        min=0.1,
-        help="Seconds between two checks of the host's stats, which are sent if they have changed.",
-    ),
-    cfg.FloatOpt(
-        "stats_full_interval",
-        default=300.0,
-        min=1.0,
-        help="Seconds after which unchanged stats are sent too, and the release of the agent.",
-    ),
-    cfg.FloatOpt(
-        "audit_interval",
-        default=60.0,
-        min=0.1,
-        help="Seconds between two comparisons of guests with the cell's records. Only one in five reads the records while nothing "
-        "changes on the host.",
-    ),
-    cfg.BoolOpt(
-        "resume_guests_on_start",
-        default=True,
-        help="Whether the agent, when it starts, also starts guests that are to run and are off, because the host was restarted. "
-        "If false, it reports them, and their servers become SHUTOFF.",
-    ),
-    cfg.FloatOpt(
-        "report_window",
-        default=0.005,
-        min=0.0,
-        max=1.0,
-        help="Seconds that a report on a finished build or delete waits for others to share its message. The report on a build "
-        "waits only while the host has other builds in progress.",
-    ),
-    cfg.FloatOpt(
-        "call_timeout", default=10.0, min=0.1, help="Timeout in seconds of a call to the cell conductor. It is then repeated."
-    ),
-    cfg.FloatOpt(
-        "report_retry_max", default=5.0, min=0.1, help="Longest pause in seconds before an unanswered report is repeated."
-    ),
-    cfg.IntOpt(
-        "dispatch_threads",
-        default=0,
-        min=0,
-        help="Number of threads that process orders from the bus. 0: the listening thread processes them, which costs least.",
-    ),
-    cfg.FloatOpt(
-        "drain_timeout",
-        default=10.0,
-        min=0.0,
-        help="Seconds that a stopping agent waits for its spawns, fewer if graceful_shutdown_timeout is shorter. Builds that it "
-        "has not begun move to other hosts at once, unfinished ones after this time.",
-    ),
-    cfg.IntOpt(
-        "reserved_memory_mb",
-        min=0,
-        sample_default="<512 with the driver libvirt, 0 with simulated>",
-        help="Memory in MiB reserved for the host itself. What the hypervisor takes for each guest comes on top.",
-    ),
-    cfg.IntOpt("reserved_disk_gb", default=0, min=0, help="Disk in GiB reserved for the host itself."),
-    cfg.StrOpt(
-        "console_host",
-        default="127.0.0.1",
-        help="IP address on which the agent waits for the console proxy. The proxy must show a secret of a user's token. What goes "
-        "over the connection is not encrypted: listen on a network of the operator's. Empty: no remote consoles on this host.",
-    ),
-    cfg.PortOpt("console_port", default=0, help="Port for the console proxy. 0: a free one, opened with the first console."),
-    cfg.StrOpt(
-        "console_address",
-        default="",
-        help="Name or address by which proxies reach console_host. Empty: console_host. Needed if that is an address of all "
-        "interfaces.",
-    ),
-]
-
-IGNORED = [
-    cfg.FloatOpt(f"{what}_allocation_ratio", help="Ignored: set it in [conductor], or with 'superconductor host set'.")
-    for what in ("cpu", "ram", "disk")
-]
-"""Options that agents of earlier releases had. They are still reported, because conductors of the last release count with them."""
-
-SIMULATED = [
-    cfg.IntOpt("vcpus", default=16, min=0, help="CPUs of the simulated host."),
-    cfg.IntOpt("memory_mb", default=65536, min=0, help="Memory of the simulated host in MiB."),
-    cfg.IntOpt("disk_gb", default=1000, min=0, help="Disk of the simulated host in GiB."),
-    cfg.FloatOpt("spawn_delay_min", default=0.0, min=0.0, help="Shortest time a spawn takes, in seconds."),
-    cfg.FloatOpt("spawn_delay_max", default=0.0, min=0.0, help="Longest time a spawn takes, in seconds."),
-    cfg.FloatOpt(
-        "failure_rate", default=0.0, min=0.0, max=1.0, help="Share of builds that fail on this host (and may succeed on another)."
-    ),
-    cfg.FloatOpt(
-        "task_failure_rate",
-        default=0.0,
-        min=0.0,
-        max=1.0,
-        help="Share of guests on this host whose tasks (stop, start, pause, reboot, rebuild) fail unless they are hard.",
-    ),
-    cfg.FloatOpt("copy_delay", default=0.0, min=0.0, help="Time that the copy of a disk from another host takes, in seconds."),
-    cfg.FloatOpt(
-        "task_delay",
-        default=0.0,
-        min=0.0,
-        help="Time that a reboot, a rebuild, an image of a guest and a new password take, in seconds. Clients that poll for "
-        "REBOOT, REBUILD, PASSWORD or SAVING miss a shorter one.",
-    ),
-    cfg.StrOpt(
-        "attributes",
-        default="{}",
-        help="Attributes that the simulated host reports for the scheduler's filters, as a JSON object, for instance "
-        '{"traits": ["SSD"], "rack": "r1", "host_ip": "10.0.0.1"}.',
-    ),
-    cfg.StrOpt(
-        "resources",
-        default="{}",
-        help="Custom resource classes that the simulated host offers, as a JSON object of whole numbers, for instance "
-        '{"CUSTOM_GPU": 4}. Flavors ask for them with the extra spec resources:CUSTOM_GPU.',
-    ),
-    cfg.IntOpt(
-        "numa_nodes",
-        default=0,
-        min=0,
-        max=HOST_NODES_LIMIT,
-        help="NUMA nodes of the simulated host, of equal size. Each guest is tied to one of them, or to as many as its flavor asks "
-        "for with the extra spec hw:numa_nodes. 0: it reports none.",
-    ),
-    cfg.StrOpt(
-        "state_path",
-        default="/var/lib/superconductor/simulated",
-        help="Folder in which simulated hosts keep their guests (one file per host) and disks (one folder per host).",
-    ),
-    cfg.BoolOpt(
-        "shared_folder",
-        default=False,
-        help="Set this if several simulated hosts keep their guests in state_path. Otherwise all guests there belong to this host, "
-        "even if it had another name when they were built.",
-    ),
-]
+from service.option_maker import OptionMaker
 
 
 class SimulatedSettings(Object, frozen=True, kw_only=True):
@@ -256,7 +61,9 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
 class ComputeSettings(Object, frozen=True, kw_only=True):
     """``[compute]`` with the settings of the simulated driver and the image store's folder; times in seconds.
 
-    The defaults are those of the options.
+    No options: ``report_window``, for which a report on a finished build or delete waits for others to share its message;
+    ``call_timeout`` and ``report_retry_max``, of a call to the cell conductor and the longest pause before it is repeated;
+    ``dispatch_threads``, which process orders from the bus (0: the listening thread does).
     """
 
     host: str
@@ -289,6 +96,148 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     console_address: str = ""
     images_folder: str = ""
     images_drop: str = ""
+
+
+_option = OptionMaker(ComputeSettings)
+_simulated = OptionMaker(SimulatedSettings)
+
+
+COMPUTE = [
+    cfg.HostAddressOpt(
+        "host",
+        default=socket.gethostname(),
+        sample_default="<this machine's name>",
+        help="Name of this host, unique in the whole deployment. An agent does not start if its host has guests that were built "
+        "under another name.",
+    ),
+    _option("driver", "Hypervisor driver: an entry point of superconductor.compute.drivers, or module:factory."),
+    _option(
+        "max_concurrent_builds",
+        "Number of builds that may spawn at once. The others wait in the agent; the host's stats count them.",
+        min=1,
+    ),
+    _option("spawn_timeout", "Seconds after which a spawn is cancelled and the build moves to another host. 0: never.", min=0.0),
+    _option(
+        "outage_retry_max",
+        "Longest pause in seconds before a build is retried on this host after a service (images, networks) was down. "
+        "Such retries do not count as attempts, and end at the deadline of the build.",
+        min=0.1,
+    ),
+    _option(
+        "failed_build_half_life",
+        "Seconds after which a failed build counts half, if this host caused the failure. Schedulers prefer hosts on which "
+        "fewer builds have failed; see [scheduler] build_failure_weight_multiplier.",
+        min=1.0,
+    ),
+    _option(
+        "unknown_guests",
+        "What to do with a guest that the cell has no record of. Causes: its database was restored from an older copy, or "
+        "this host was moved to another cell. A guest whose record proves it deleted or superseded is always destroyed. A guest "
+        "whose record differs otherwise always stays.",
+        choices=[
+            ("report", "it stays, is logged as an error and counted in the host's stats"),
+            ("remove", "the same, but it is destroyed after unknown_guest_age"),
+            ("keep", "it stays, and nothing is logged"),
+        ],
+    ),
+    _option(
+        "unknown_guest_age", "Seconds without a record in the cell after which unknown_guests = remove destroys a guest.", min=0.0
+    ),
+    _option("report_interval", "Seconds between two heartbeats.", min=0.1),
+    _option("hypervisor_interval", "Seconds between two looks whether the hypervisor can be used.", min=0.1),
+    _option("stats_interval", "Seconds between two checks of the host's stats, which are sent if they have changed.", min=0.1),
+    _option("stats_full_interval", "Seconds after which unchanged stats are sent too, and the release of the agent.", min=1.0),
+    _option(
+        "audit_interval",
+        "Seconds between two comparisons of guests with the cell's records. Only one in five reads the records while nothing "
+        "changes on the host.",
+        min=0.1,
+    ),
+    _option(
+        "resume_guests_on_start",
+        "Whether the agent, when it starts, also starts guests that are to run and are off, because the host was restarted. "
+        "If false, it reports them, and their servers become SHUTOFF.",
+    ),
+    _option(
+        "drain_timeout",
+        "Seconds that a stopping agent waits for its spawns, fewer if graceful_shutdown_timeout is shorter. Builds that it "
+        "has not begun move to other hosts at once, unfinished ones after this time.",
+        min=0.0,
+    ),
+    _option(
+        "reserved_memory_mb",
+        "Memory in MiB reserved for the host itself. What the hypervisor takes for each guest comes on top.",
+        kind=cfg.IntOpt,
+        min=0,
+        sample_default="<512 with the driver libvirt, 0 with simulated>",
+    ),
+    _option("reserved_disk_gb", "Disk in GiB reserved for the host itself.", min=0),
+    _option(
+        "console_host",
+        "IP address on which the agent waits for the console proxy. The proxy must show a secret of a user's token. What goes "
+        "over the connection is not encrypted: listen on a network of the operator's. Empty: no remote consoles on this host.",
+    ),
+    _option("console_port", "Port for the console proxy. 0: a free one, opened with the first console.", kind=cfg.PortOpt),
+    _option(
+        "console_address",
+        "Name or address by which proxies reach console_host. Empty: console_host. Needed if that is an address of all interfaces.",
+    ),
+]
+
+IGNORED = [
+    cfg.FloatOpt(f"{what}_allocation_ratio", help="Ignored: set it in [conductor], or with 'superconductor host set'.")
+    for what in ("cpu", "ram", "disk")
+]
+"""Options that agents of earlier releases had. They are still reported, because conductors of the last release count with them."""
+
+SIMULATED = [
+    _simulated("vcpus", "CPUs of the simulated host.", min=0),
+    _simulated("memory_mb", "Memory of the simulated host in MiB.", min=0),
+    _simulated("disk_gb", "Disk of the simulated host in GiB.", min=0),
+    _simulated("spawn_delay_min", "Shortest time a spawn takes, in seconds.", min=0.0),
+    _simulated("spawn_delay_max", "Longest time a spawn takes, in seconds.", min=0.0),
+    _simulated("failure_rate", "Share of builds that fail on this host (and may succeed on another).", min=0.0, max=1.0),
+    _simulated(
+        "task_failure_rate",
+        "Share of guests on this host whose tasks (stop, start, pause, reboot, rebuild) fail unless they are hard.",
+        min=0.0,
+        max=1.0,
+    ),
+    _simulated("copy_delay", "Time that the copy of a disk from another host takes, in seconds.", min=0.0),
+    _simulated(
+        "task_delay",
+        "Time that a reboot, a rebuild, an image of a guest and a new password take, in seconds. Clients that poll for "
+        "REBOOT, REBUILD, PASSWORD or SAVING miss a shorter one.",
+        min=0.0,
+    ),
+    _simulated(
+        "attributes",
+        "Attributes that the simulated host reports for the scheduler's filters, as a JSON object, for instance "
+        '{"traits": ["SSD"], "rack": "r1", "host_ip": "10.0.0.1"}.',
+    ),
+    _simulated(
+        "resources",
+        "Custom resource classes that the simulated host offers, as a JSON object of whole numbers, for instance "
+        '{"CUSTOM_GPU": 4}. Flavors ask for them with the extra spec resources:CUSTOM_GPU.',
+    ),
+    _simulated(
+        "numa_nodes",
+        "NUMA nodes of the simulated host, of equal size. Each guest is tied to one of them, or to as many as its flavor asks "
+        "for with the extra spec hw:numa_nodes. 0: it reports none.",
+        min=0,
+        max=HOST_NODES_LIMIT,
+    ),
+    cfg.StrOpt(
+        "state_path",
+        default="/var/lib/superconductor/simulated",
+        help="Folder in which simulated hosts keep their guests (one file per host) and disks (one folder per host).",
+    ),
+    _simulated(
+        "shared_folder",
+        "Set this if several simulated hosts keep their guests in state_path. Otherwise all guests there belong to this host, "
+        "even if it had another name when they were built.",
+    ),
+]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:

@@ -149,7 +149,7 @@ class SuperConductorService:
                 ledger,
                 registry,
                 cell,
-                settings.settle_age,
+                settings.resend_age,
                 map_hosts=settings.map_hosts != MapHosts.FALSE,
                 identified_only=settings.map_hosts == MapHosts.AUTO,
                 pause_rounds=PAUSE_ROUNDS,

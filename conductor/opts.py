@@ -11,8 +11,11 @@ from objects import errors
 from objects.base import Object
 from objects.host_limits import HostLimits
 from objects.host_terms import RATIO_LIMIT, Ratios
+from objects.shared_defaults import IDLE_INTERVAL_S, SERVICE_DOWN_TIME_S
 from rpc import agents
 from rpc.agents import AgentUsers
+from service import opts as service_opts
+from service.option_maker import OptionMaker
 
 DAY_S = 86400.0
 
@@ -54,154 +57,12 @@ PROCESS_OPTS = [
     ),
 ]
 
-CONDUCTOR_OPTS = [
-    cfg.IntOpt("workers", default=8, min=1, help="Number of builds and deletes that one process works on at a time."),
-    cfg.FloatOpt(
-        "lease_seconds",
-        default=10.0,
-        min=1.0,
-        help="Seconds after which another conductor takes over a build whose lease was not renewed. A conductor renews the leases "
-        "of its builds. A conductor that wakes up after its lease can do no harm. It is also the timeout of a call to a scheduler.",
-    ),
-    cfg.FloatOpt("sweep_interval", default=2.0, min=0.05, help="Seconds between two sweeps of the queue and of pending deletes."),
-    cfg.FloatOpt(
-        "round_pace",
-        default=0.15,
-        min=0.0,
-        max=1.0,
-        help="Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
-        "transactions and messages for each server, but adds up to this time in the queue.",
-    ),
-    cfg.FloatOpt(
-        "feed_interval",
-        default=0.5,
-        min=0.02,
-        help="Seconds between two reads of a cell's change feed, while the cell has been asked for something or its feed has news.",
-    ),
-    cfg.FloatOpt(
-        "idle_interval",
-        default=20.0,
-        min=0.02,
-        help="Maximum seconds between two reads of the change feed of a cell that has been asked for nothing, and between two "
-        "sweeps inside such a cell. What nobody asked for, such as a guest that ends, shows within this time.",
-    ),
-    cfg.FloatOpt("retry_pause", default=2.0, min=0.1, help="Seconds before a build that could not proceed is tried again."),
-    cfg.FloatOpt(
-        "settle_age",
-        default=5.0,
-        min=0.1,
-        help="Age in seconds at which a staged row is compared with its mapping, and activated or removed.",
-    ),
-    cfg.FloatOpt(
-        "reap_interval",
-        default=30.0,
-        min=0.1,
-        help="Seconds between two searches for claims without an instance, and for overdue requests whose spec is missing.",
-    ),
-    cfg.FloatOpt("resend_age", default=5.0, min=0.1, help="Seconds after which an unanswered build or delete order is sent again."),
-    cfg.FloatOpt(
-        "service_down_time",
-        default=60.0,
-        min=1.0,
-        help="Seconds without a heartbeat after which a host counts as down, while other hosts of its cell report.",
-    ),
-    cfg.FloatOpt(
-        "audit_interval",
-        default=3600.0,
-        min=0.0,
-        help="Seconds between two audits of all servers, claims, rows and hosts; 0: no audit. A lasting finding is logged once, "
-        "and repaired if that is safe; 'superconductor verify' shows and repairs the others.",
-    ),
-    cfg.FloatOpt(
-        "decision_age",
-        default=604800.0,
-        min=60.0,
-        help="Seconds for which the newest 20 scheduling decisions of each batch are kept.",
-    ),
-    cfg.FloatOpt(
-        "token_age", default=86400.0, min=60.0, help="Seconds for which an Idempotency-Key answers with the same servers."
-    ),
-    cfg.Opt(
-        "map_hosts",
-        type=_MapHostsType(),
-        default=str(MapHosts.AUTO),
-        help="Map each host to the cell that it first reports in: auto, true or false. With auto, only a host whose agent has its "
-        "own broker user, or runs in the conductor's process. Agents that share a user could report hosts that do not exist, and "
-        "receive their servers. Other hosts get servers after 'superconductor host discover'.",
-    ),
-    cfg.StrOpt(
-        "agent_users",
-        default="shared",
-        choices=[
-            ("required", "each agent logs in to the cell's broker as the user of its host, and may report for that host only"),
-            ("shared", "agents may share a user; everyone with its password can report for every host of the cell"),
-        ],
-        help="Whether each agent of a cell must have its own broker user. The cell's conductors read this option.",
-    ),
-    cfg.StrOpt(
-        "agent_user_prefix",
-        default="",
-        regex=r"[A-Za-z0-9._-]*",
-        help="Prefix of the name of a host's broker user; the host's name follows. Empty: compute.VHOST. (compute. on the virtual "
-        "host /), as 'superconductor host user' creates them. Such a user may report for its host only, with any agent_users.",
-    ),
-    cfg.IntOpt("host_max_vcpus", default=4096, min=1, help="Maximum vCPUs that one host may offer. A report with more is refused."),
-    cfg.IntOpt("host_max_memory_mb", default=64 * 2**20, min=1, help="Maximum memory in MiB that one host may offer."),
-    cfg.IntOpt("host_max_disk_gb", default=10 * 2**20, min=1, help="Maximum disk in GiB that one host may offer."),
-    cfg.IntOpt(
-        "host_max_resource", default=1_000_000, min=1, help="Maximum amount of one custom resource class that one host may offer."
-    ),
-    cfg.FloatOpt(
-        "cpu_allocation_ratio",
-        default=4.0,
-        min=0.0,
-        max=RATIO_LIMIT,
-        help="Virtual CPUs offered per physical CPU of the cell's hosts, but for hosts with another ratio set by "
-        "'superconductor host set'. Hosts that were on record before conductors had this option keep their ratios.",
-    ),
-    cfg.FloatOpt("ram_allocation_ratio", default=1.0, min=0.0, max=RATIO_LIMIT, help="Likewise guest memory per memory of a host."),
-    cfg.FloatOpt("disk_allocation_ratio", default=1.0, min=0.0, max=RATIO_LIMIT, help="Likewise guest disk per disk of a host."),
-    cfg.FloatOpt(
-        "purge_age",
-        default=0.0,
-        min=0.0,
-        help="Seconds after which deleted servers are purged, at least a day (86400). 0: only 'superconductor db purge' and 'db "
-        "archive' remove them. Until then they are listed with deleted=true.",
-    ),
-    cfg.FloatOpt(
-        "auto_confirm",
-        default=0.0,
-        min=0.0,
-        help="Seconds after which a resize that waits for its user is confirmed. 0: only its user confirms it.",
-    ),
-    cfg.FloatOpt(
-        "shelved_offload_time",
-        default=0.0,
-        min=-1.0,
-        help="Seconds after which a shelved server leaves its host. 0: as soon as its snapshot is complete. -1: only when an "
-        "administrator sends shelveOffload.",
-    ),
-    cfg.FloatOpt(
-        "other_cell_timeout",
-        default=0.0,
-        min=0.0,
-        help="Seconds that a build gets in another cell, once, after its cell has used up its attempts or hosts. 0: it ends in "
-        "ERROR. Builds with user data or a password, and all-or-nothing batches, always do.",
-    ),
-    cfg.BoolOpt(
-        "evacuate_dead_hosts",
-        default=False,
-        help="Evacuate the servers of hosts that are called dead by 'superconductor host set --down' or the API's forced_down. Set "
-        "it if whoever calls a host dead has made sure that its guests do not run any more. Hosts that are only silent stay.",
-    ),
-    cfg.FloatOpt("feed_age", default=86400.0, min=60.0, help="Seconds for which a cell keeps its change feed."),
-]
-
 
 class ConductorSettings(Object, frozen=True, kw_only=True):
     """Settings of both conductors; each option's help gives its meaning. Times in seconds.
 
-    ``sizes_wait``: no option; False where whoever starts the conductors says what hosts there are.
+    No options: ``retry_pause``, before a build that could not proceed is tried again; ``token_age``, for which an Idempotency-Key
+    answers with the same servers; ``sizes_wait``, False where whoever starts the conductors says what hosts there are.
     """
 
     workers: int = 8
@@ -209,12 +70,11 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     sweep_interval: float = 2.0
     round_pace: float = 0.15
     feed_interval: float = 0.5
-    idle_interval: float = 20.0
+    idle_interval: float = IDLE_INTERVAL_S
     retry_pause: float = 2.0
-    settle_age: float = 5.0
     reap_interval: float = 30.0
     resend_age: float = 5.0
-    service_down_time: float = 60.0
+    service_down_time: float = SERVICE_DOWN_TIME_S
     decision_age: float = 604800.0
     token_age: float = 86400.0
     feed_age: float = 86400.0
@@ -253,8 +113,114 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     def step_time(self) -> float:
         """Seconds; longer than any protocol step takes, including the sweep that repeats a lost step."""
         idle = max(self.idle_interval, self.sweep_interval, self.feed_interval)
-        sweeps = self.settle_age + self.resend_age + self.reap_interval + self.sweep_interval + idle
+        sweeps = 2 * self.resend_age + self.reap_interval + self.sweep_interval + idle
         return 2 * (self.lease_seconds + sweeps)
+
+
+_option = OptionMaker(ConductorSettings)
+
+
+CONDUCTOR_OPTS = [
+    _option("workers", "Number of builds and deletes that one process works on at a time.", min=1),
+    _option(
+        "lease_seconds",
+        "Seconds after which another conductor takes over a build whose lease was not renewed. A conductor renews the leases "
+        "of its builds. A conductor that wakes up after its lease can do no harm. It is also the timeout of a call to a scheduler.",
+        min=1.0,
+    ),
+    _option("sweep_interval", "Seconds between two sweeps of the queue and of pending deletes.", min=0.05),
+    _option(
+        "round_pace",
+        "Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
+        "transactions and messages for each server, but adds up to this time in the queue.",
+        min=0.0,
+        max=1.0,
+    ),
+    _option(
+        "feed_interval",
+        "Seconds between two reads of a cell's change feed, while the cell has been asked for something or its feed has news.",
+        min=0.02,
+    ),
+    _option(
+        "reap_interval",
+        "Seconds between two searches for claims without an instance, and for overdue requests whose spec is missing.",
+        min=0.1,
+    ),
+    _option(
+        "resend_age",
+        "Seconds after which an unanswered order is sent again, and a staged row is compared with its mapping.",
+        min=0.1,
+    ),
+    _option(
+        "audit_interval",
+        "Seconds between two audits of all servers, claims, rows and hosts; 0: no audit. A lasting finding is logged once, "
+        "and repaired if that is safe; 'superconductor verify' shows and repairs the others.",
+        min=0.0,
+    ),
+    _option("decision_age", "Seconds for which the newest 20 scheduling decisions of each batch are kept.", min=60.0),
+    _option(
+        "map_hosts",
+        "Map each host to the cell that it first reports in: auto, true or false. With auto, only a host whose agent has its "
+        "own broker user, or runs in the conductor's process. Agents that share a user could report hosts that do not exist, and "
+        "receive their servers. Other hosts get servers after 'superconductor host discover'.",
+        kind=cfg.Opt,
+        type=_MapHostsType(),
+    ),
+    _option(
+        "agent_users",
+        "Whether each agent of a cell must have its own broker user. The cell's conductors read this option.",
+        choices=[
+            ("required", "each agent logs in to the cell's broker as the user of its host, and may report for that host only"),
+            ("shared", "agents may share a user; everyone with its password can report for every host of the cell"),
+        ],
+    ),
+    _option(
+        "agent_user_prefix",
+        "Prefix of the name of a host's broker user; the host's name follows. Empty: compute.VHOST. (compute. on the virtual "
+        "host /), as 'superconductor host user' creates them. Such a user may report for its host only, with any agent_users.",
+        regex=r"[A-Za-z0-9._-]*",
+    ),
+    _option("host_max_vcpus", "Maximum vCPUs that one host may offer. A report with more is refused.", min=1),
+    _option("host_max_memory_mb", "Maximum memory in MiB that one host may offer.", min=1),
+    _option("host_max_disk_gb", "Maximum disk in GiB that one host may offer.", min=1),
+    _option("host_max_resource", "Maximum amount of one custom resource class that one host may offer.", min=1),
+    _option(
+        "cpu_allocation_ratio",
+        "Virtual CPUs offered per physical CPU of the cell's hosts, but for hosts with another ratio set by "
+        "'superconductor host set'. Hosts that were on record before conductors had this option keep their ratios.",
+        min=0.0,
+        max=RATIO_LIMIT,
+    ),
+    _option("ram_allocation_ratio", "Likewise guest memory per memory of a host.", min=0.0, max=RATIO_LIMIT),
+    _option("disk_allocation_ratio", "Likewise guest disk per disk of a host.", min=0.0, max=RATIO_LIMIT),
+    _option(
+        "purge_age",
+        "Seconds after which deleted servers are purged, at least a day (86400). 0: only 'superconductor db purge' and 'db "
+        "archive' remove them. Until then they are listed with deleted=true.",
+        min=0.0,
+    ),
+    _option(
+        "auto_confirm", "Seconds after which a resize that waits for its user is confirmed. 0: only its user confirms it.", min=0.0
+    ),
+    _option(
+        "shelved_offload_time",
+        "Seconds after which a shelved server leaves its host. 0: as soon as its snapshot is complete. -1: only when an "
+        "administrator sends shelveOffload.",
+        min=-1.0,
+    ),
+    _option(
+        "other_cell_timeout",
+        "Seconds that a build gets in another cell, once, after its cell has used up its attempts or hosts. 0: it ends in "
+        "ERROR. Builds with user data or a password, and all-or-nothing batches, always do.",
+        min=0.0,
+    ),
+    _option(
+        "evacuate_dead_hosts",
+        "Evacuate the servers of hosts that are called dead by 'superconductor host set --down' or the API's forced_down. Set "
+        "it if whoever calls a host dead has made sure that its guests do not run any more. Hosts that are only silent stay.",
+    ),
+    _option("feed_age", "Seconds for which a cell keeps its change feed.", min=60.0),
+]
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -268,5 +234,6 @@ def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     if 0.0 < conf.conductor.purge_age < DAY_S:
         raise errors.Misconfigured("[conductor] purge_age must be 0, or at least 86400: a delete must be remembered for a day")
     values = {option.dest: conf.conductor[option.dest] for option in CONDUCTOR_OPTS}
+    values |= {"service_down_time": service_opts.down_time(conf), "idle_interval": service_opts.idle_interval(conf)}
     values |= {"images_folder": images_opts.folder(conf), "images_drop_folder": images_opts.drop_folder(conf)}
     return ConductorSettings(**values)

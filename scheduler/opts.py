@@ -6,59 +6,49 @@ from typing import Any
 
 from oslo_config import cfg
 
-from objects import errors, text
+from objects import errors
 from objects.stats import MAX_EXACT_FLOAT
 from scheduler.framework.settings import SchedulerSettings
+from service import opts as service_opts
+from service.option_maker import OptionMaker
 
 __all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "settings"]
 
 GROUP = "scheduler"
-_DEFAULT = SchedulerSettings()
+_option = OptionMaker(SchedulerSettings)
 
 
-def _multiplier(name: str, what: str) -> cfg.FloatOpt:
-    return cfg.FloatOpt(
-        f"{name}_weight_multiplier",
-        default=getattr(_DEFAULT, f"{name}_weight_multiplier"),
-        mutable=True,
-        help=f"Weight of {what}. A negative value reverses it, 0 disables it.",
-    )
+def _multiplier(name: str, what: str) -> cfg.Opt:
+    text = f"Weight of {what}. A negative value reverses it, 0 disables it."
+    return _option(f"{name}_weight_multiplier", text, mutable=True)
 
 
 WORKERS = cfg.IntOpt("workers", default=1, min=1, help="Number of processes that one superconductor-scheduler starts.")
 
+
 OPTIONS: tuple[cfg.Opt, ...] = (
-    cfg.StrOpt(
+    _option(
         "driver",
-        default=_DEFAULT.driver,
+        "Driver that chooses hosts: filter, chance, an installed entry point, or your own class as module:Class.",
         mutable=True,
-        help="Driver that chooses hosts: filter, chance, an installed entry point, or your own class as module:Class.",
     ),
-    cfg.ListOpt(
+    _option(
         "enabled_filters",
-        default=list(_DEFAULT.enabled_filters),
-        mutable=True,
-        help="Filters that a host must pass, in this order. Demands of the request (forced, ignored hosts) always hold. "
+        "Filters that a host must pass, in this order. Demands of the request (forced, ignored hosts) always hold. "
         "Name your own filter by its entry point, or as module:Class.",
-    ),
-    cfg.ListOpt(
-        "enabled_weighers",
-        default=list(_DEFAULT.enabled_weighers),
         mutable=True,
-        help="Weighers whose scores are added. Name your own weigher like a filter.",
     ),
-    cfg.IntOpt(
+    _option("enabled_weighers", "Weighers whose scores are added. Name your own weigher like a filter.", mutable=True),
+    _option(
         "host_subset_size",
-        default=_DEFAULT.host_subset_size,
+        "Number of best hosts from which one is drawn at random. More than 1 reduces conflicts between schedulers.",
         min=1,
         mutable=True,
-        help="Number of best hosts from which one is drawn at random. More than 1 reduces conflicts between schedulers.",
     ),
-    cfg.BoolOpt(
+    _option(
         "shuffle_best_same_weighed_hosts",
-        default=_DEFAULT.shuffle_best_same_weighed_hosts,
+        "Order hosts of equal weight at random (the same for the same batch), instead of by their age in the table.",
         mutable=True,
-        help="Order hosts of equal weight at random (the same for the same batch), instead of by their age in the table.",
     ),
     _multiplier("ram", "free memory"),
     _multiplier("cpu", "free vCPUs"),
@@ -71,22 +61,20 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     _multiplier("io_ops", "the number of builds in progress on a host"),
     _multiplier("balance", "an even use of a host's vCPUs, memory and disk"),
     _multiplier("leftover", "free room whose shape comes near leftover_shape"),
-    cfg.FloatOpt(
+    _option(
         "leftover_shape",
-        default=_DEFAULT.leftover_shape,
+        "LeftoverWeigher: the free share of vCPUs that a host should keep for each share of its memory that is free. "
+        "'superconductor lab replay' shows which one fits the servers of a site.",
         min=0.0,
         mutable=True,
-        help="LeftoverWeigher: the free share of vCPUs that a host should keep for each share of its memory that is free. "
-        "'superconductor lab replay' shows which one fits the servers of a site.",
     ),
-    cfg.FloatOpt(
+    _option(
         "leftover_from",
-        default=_DEFAULT.leftover_from,
+        "LeftoverWeigher: it applies, and packs servers, while at least this part of the fleet's vCPUs or memory is used. "
+        "Above 0 it leaves out members of groups with an affinity or soft policy. 0: always.",
         min=0.0,
         max=1.0,
         mutable=True,
-        help="LeftoverWeigher: it applies, and packs servers, while at least this part of the fleet's vCPUs or memory is used. "
-        "Above 0 it leaves out members of groups with an affinity or soft policy. 0: always.",
     ),
     _multiplier("affinity_room", "room for more servers of the size of an affinity group's first member"),
     _multiplier("cell_capacity", "the free share of the cell's capacity"),
@@ -94,118 +82,53 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),
     _multiplier("soft_affinity", "the other members of a soft-affinity group on a host"),
     _multiplier("soft_anti_affinity", "the absence of other members of a soft-anti-affinity group"),
-    cfg.BoolOpt(
+    _option(
         "allow_resize_to_same_host",
-        default=_DEFAULT.allow_resize_to_same_host,
+        "Whether a resize may stay on its host, which then needs room for the new size and the old one.",
         mutable=True,
-        help="Whether a resize may stay on its host, which then needs room for the new size and the old one.",
     ),
-    cfg.IntOpt(
-        "max_io_ops_per_host",
-        default=_DEFAULT.max_io_ops_per_host,
-        min=1,
-        mutable=True,
-        help="IoOpsFilter: maximum number of builds in progress on a host.",
+    _option("max_io_ops_per_host", "IoOpsFilter: maximum number of builds in progress on a host.", min=1, mutable=True),
+    _option("max_instances_per_host", "NumInstancesFilter: maximum number of instances on a host.", min=1, mutable=True),
+    _option("isolated_images", "IsolatedHostsFilter: UUIDs of images that boot only on isolated_hosts.", mutable=True),
+    _option(
+        "isolated_hosts", "IsolatedHostsFilter: names of the hosts for isolated_images. Empty: every host passes.", mutable=True
     ),
-    cfg.IntOpt(
-        "max_instances_per_host",
-        default=_DEFAULT.max_instances_per_host,
-        min=1,
-        mutable=True,
-        help="NumInstancesFilter: maximum number of instances on a host.",
-    ),
-    cfg.ListOpt(
-        "isolated_images",
-        default=list(_DEFAULT.isolated_images),
-        mutable=True,
-        help="IsolatedHostsFilter: UUIDs of images that boot only on isolated_hosts.",
-    ),
-    cfg.ListOpt(
-        "isolated_hosts",
-        default=list(_DEFAULT.isolated_hosts),
-        mutable=True,
-        help="IsolatedHostsFilter: names of the hosts for isolated_images. Empty: every host passes.",
-    ),
-    cfg.BoolOpt(
+    _option(
         "restrict_isolated_hosts_to_isolated_images",
-        default=_DEFAULT.restrict_isolated_hosts_to_isolated_images,
+        "IsolatedHostsFilter: whether other images may not boot on isolated_hosts.",
         mutable=True,
-        help="IsolatedHostsFilter: whether other images may not boot on isolated_hosts.",
     ),
-    cfg.StrOpt(
+    _option(
         "aggregate_image_properties_isolation_namespace",
-        default=_DEFAULT.aggregate_image_properties_isolation_namespace,
+        "AggregateImagePropertiesIsolation: only metadata keys that begin with this and a dot count. Unset: all.",
         mutable=True,
-        help="AggregateImagePropertiesIsolation: only metadata keys that begin with this and a dot count. Unset: all.",
     ),
-    cfg.BoolOpt(
+    _option(
         "aggregate_required_for_tenants",
-        default=_DEFAULT.aggregate_required_for_tenants,
+        "RequireTenantAggregate: whether a project that no aggregate lists is refused. False: it may use any host.",
         mutable=True,
-        help="RequireTenantAggregate: whether a project that no aggregate lists is refused. False: it may use any host.",
     ),
-    cfg.ListOpt(
+    _option(
         "json_filter_attributes",
-        default=list(_DEFAULT.json_filter_attributes),
-        mutable=True,
-        help="JsonFilter: attributes of hosts that tenants may use in queries, as $attributes.NAME. The results tell tenants "
+        "JsonFilter: attributes of hosts that tenants may use in queries, as $attributes.NAME. The results tell tenants "
         "about hosts.",
-    ),
-    cfg.StrOpt(
-        "image_properties_default_architecture",
-        default=_DEFAULT.image_properties_default_architecture,
         mutable=True,
-        help="ImagePropertiesFilter: architecture of images that name none, for instance x86_64. Unset: any architecture.",
     ),
-    cfg.StrOpt(
-        "default_availability_zone",
-        default=_DEFAULT.default_availability_zone,
-        help="Availability zone of hosts that no aggregate puts into a zone.",
+    _option(
+        "image_properties_default_architecture",
+        "ImagePropertiesFilter: architecture of images that name none, for instance x86_64. Unset: any architecture.",
+        mutable=True,
     ),
-    cfg.FloatOpt(
-        "service_down_time",
-        default=_DEFAULT.service_down_time,
-        min=1.0,
-        help="Seconds without a heartbeat, by this process's clock, after which a host counts as down.",
-    ),
-    cfg.FloatOpt(
-        "service_poll_interval",
-        default=_DEFAULT.service_poll_interval,
-        min=0.05,
-        help="Minimum seconds between two reads of a cell's heartbeats, which come with those of its change feed.",
-    ),
-    cfg.FloatOpt(
+    _option(
         "feed_poll_interval",
-        default=_DEFAULT.feed_poll_interval,
+        "Seconds between two reads of a cell's change feed, while its hosts are chosen or its feed has news.",
         min=0.02,
-        help="Seconds between two reads of a cell's change feed, while its hosts are chosen or its feed has news.",
     ),
-    cfg.FloatOpt(
-        "claims_poll_interval",
-        default=_DEFAULT.claims_poll_interval,
-        min=0.02,
-        help="Seconds between two reads of the claims log, cells, host mappings and aggregates while there are requests. Every "
-        "decision reads all of these itself.",
-    ),
-    cfg.FloatOpt(
-        "idle_interval",
-        default=_DEFAULT.idle_interval,
-        min=0.02,
-        help="Maximum seconds between two reads of a cell none of whose hosts are chosen, and of the claims log while there are no "
-        "requests.",
-    ),
-    cfg.FloatOpt(
-        "claim_window",
-        default=_DEFAULT.claim_window,
-        min=0.0,
-        help="Seconds that a decision waits for others to share its transaction.",
-    ),
-    cfg.FloatOpt(
+    _option(
         "warm_up",
-        default=_DEFAULT.warm_up,
-        min=0.0,
-        help="Seconds after the cells that answer have been read for the first time, and after a host was mapped, in which the "
+        "Seconds after the cells that answer have been read for the first time, and after a host was mapped, in which the "
         "scheduler waits for hosts without a report before it refuses a request. A call waits no longer; it is then repeated.",
+        min=0.0,
     ),
 )
 
@@ -226,8 +149,10 @@ def settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
     for name, value in values.items():
         if isinstance(value, float) and not abs(value) <= MAX_EXACT_FLOAT:  # refuses NaN too
             raise errors.Misconfigured(f"[{GROUP}] {name}: {value} is not a number from -2**53 to 2**53")
-    zone = group.default_availability_zone
-    if not text.is_zone(zone):
-        raise errors.Misconfigured(f"[{GROUP}] default_availability_zone: {zone!r} is not the name of a zone")
+    values |= {
+        "default_availability_zone": service_opts.default_zone(conf),
+        "service_down_time": service_opts.down_time(conf),
+        "idle_interval": service_opts.idle_interval(conf),
+    }
     values |= {name: tuple(values[name]) for name, value in values.items() if isinstance(value, list)}
     return SchedulerSettings(**values)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oslo_config import cfg
 
-from objects import errors
+from objects import errors, text
+from objects.shared_defaults import AVAILABILITY_ZONE, IDLE_INTERVAL_S, SERVICE_DOWN_TIME_S
 from service import monitor
 from service.config import Listing
 
@@ -40,6 +41,31 @@ REPORT = cfg.FloatOpt(
     "Agents have [compute] report_interval.",
 )
 
+DOWN_TIME = cfg.FloatOpt(
+    "service_down_time",
+    default=SERVICE_DOWN_TIME_S,
+    min=1.0,
+    help="Seconds without a heartbeat after which a host counts as down, while other hosts of its cell report. Give all APIs, "
+    "schedulers and conductors the same value, and make it several times [compute] report_interval.",
+)
+
+IDLE_INTERVAL = cfg.FloatOpt(
+    "idle_interval",
+    default=IDLE_INTERVAL_S,
+    min=0.02,
+    help="Maximum seconds between two reads of what a cell or the API level tells while nothing is asked of it. What nobody asked "
+    "for, such as a guest that ends, shows within this time. Conductors and schedulers have it.",
+)
+
+ZONE = cfg.StrOpt(
+    "default_availability_zone",
+    default=AVAILABILITY_ZONE,
+    help="Availability zone of hosts that no aggregate puts into a zone. Give all APIs and schedulers the same value.",
+)
+
+SHARED = (DOWN_TIME, IDLE_INTERVAL, ZONE)
+"""What several roles must agree on."""
+
 API_DATABASE = cfg.StrOpt(
     "connection",
     secret=True,
@@ -69,12 +95,32 @@ KEYS = cfg.ListOpt(
 def list_opts() -> Listing:
     """For the generator of the sample configuration and for loading a configuration."""
     return [
-        (None, [BUS, API_BUS, SHUTDOWN, REPORT]),
+        (None, [BUS, API_BUS, SHUTDOWN, REPORT, *SHARED]),
         ("api_database", [API_DATABASE]),
         ("cell_database", [CELL_DATABASE]),
         ("secrets", [KEYS]),
         (monitor.GROUP, monitor.OPTIONS),
     ]
+
+
+def down_time(conf: cfg.ConfigOpts) -> float:
+    """``service_down_time``. Registers it if necessary, like the next two."""
+    conf.register_opt(DOWN_TIME)
+    return float(conf.service_down_time)
+
+
+def idle_interval(conf: cfg.ConfigOpts) -> float:
+    conf.register_opt(IDLE_INTERVAL)
+    return float(conf.idle_interval)
+
+
+def default_zone(conf: cfg.ConfigOpts) -> str:
+    """Raises Misconfigured for what cannot be the name of a zone."""
+    conf.register_opt(ZONE)
+    zone = str(conf.default_availability_zone)
+    if not text.is_zone(zone):
+        raise errors.Misconfigured(f"[DEFAULT] default_availability_zone: {zone!r} is not the name of a zone")
+    return zone
 
 
 def required(conf: cfg.ConfigOpts, option: str, what: str) -> str:

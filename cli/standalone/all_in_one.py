@@ -162,7 +162,7 @@ class DeploymentTimes(Object, frozen=True, kw_only=True):
     build_timeout: float = 600.0
     lease_seconds: float = 10.0
     sweep_interval: float = 1.0
-    settle_age: float = 2.0
+    resend_age: float = 2.0
     cell_timeout: float = 3.0
     feed_interval: float = 0.25
     idle_interval: float = 5.0
@@ -221,8 +221,7 @@ class AllInOne:
             sweep_interval=pace.sweep_interval,
             feed_interval=pace.feed_interval,
             idle_interval=pace.idle_interval,
-            settle_age=pace.settle_age,
-            resend_age=pace.settle_age,
+            resend_age=pace.resend_age,
             service_down_time=pace.down_time,
             sizes_wait=False,
             images_folder=str(folder.images),

@@ -41,6 +41,7 @@ from scheduler import opts as scheduler_opts
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.plugins import load_driver
 from service import config, guru, monitor, notifications
+from service import opts as service_opts
 from service.monitor import Monitor
 
 CONSOLE_LINES = 3
@@ -192,6 +193,9 @@ def scheduling(arguments: Sequence[str], pace: DeploymentTimes) -> SchedulerSett
     conf = config.load(arguments, scheduler_opts.list_opts(), files=[])
     for option in scheduler_opts.OPTIONS:
         conf.set_default(option.dest, getattr(pace.scheduler, option.dest), group=scheduler_opts.GROUP)
+    conf.register_opts(service_opts.SHARED)
+    for option in service_opts.SHARED:
+        conf.set_default(option.dest, getattr(pace.scheduler, option.dest))
     settings = scheduler_opts.settings(conf)
     load_driver(settings)
     return settings

@@ -7,107 +7,10 @@ from oslo_config import cfg
 from compute.libvirt.capabilities import cpu_list
 from objects import errors
 from objects.base import Object
+from service.option_maker import OptionMaker
 
 OVERHEAD_MB = {"kvm": 64, "qemu": 100}
 """MiB that QEMU takes for each guest beside the guest's own memory, by virtualization type; see docs/libvirt.md."""
-
-GUEST = [
-    cfg.StrOpt(
-        "cpu_mode",
-        choices=[
-            ("host-model", "the named model closest to the host's CPU; guests can migrate to hosts that have as much"),
-            ("host-passthrough", "the host's CPU; guests can migrate to equal hosts only"),
-            ("maximum", "all that the hypervisor can offer"),
-            ("custom", "the first of cpu_models that the host can run"),
-            ("none", "QEMU's default"),
-        ],
-        sample_default="<host-model with kvm, none with qemu>",
-        help="CPU of guests.",
-    ),
-    cfg.ListOpt("cpu_models", default=[], help="Names of CPU models, the best first, for cpu_mode = custom."),
-    cfg.ListOpt(
-        "cpu_features",
-        default=[],
-        help="CPU features that guests get (+NAME or NAME) or do not get (-NAME) in addition. Not with cpu_mode = none.",
-    ),
-    cfg.StrOpt(
-        "machine_type",
-        default="",
-        help="Machine type of guests whose image has no property hw_machine_type, for instance q35. Empty: libvirt's default.",
-    ),
-    cfg.StrOpt(
-        "disk_cache",
-        default="auto",
-        choices=[
-            ("auto", "none if the disks' file system can bypass the host's page cache, otherwise writeback"),
-            ("none", "past the host's page cache"),
-            ("writeback", "through the host's page cache; guests that flush lose nothing"),
-            ("writethrough", "each write waits for the disk"),
-            ("directsync", "past the page cache, and each write waits for the disk"),
-            ("unsafe", "ignores flushes: a power cut destroys disks"),
-        ],
-        help="Cache mode of disks.",
-    ),
-    cfg.StrOpt(
-        "disk_io",
-        default="",
-        choices=[
-            ("", "QEMU's default"),
-            ("native", "Linux's asynchronous input and output"),
-            ("threads", "a pool of threads"),
-            ("io_uring", "io_uring, which the kernel must allow"),
-        ],
-        help="How QEMU writes to disks. native needs the cache mode none or directsync.",
-    ),
-    cfg.StrOpt(
-        "disk_discard",
-        default="unmap",
-        choices=[("unmap", "the host gets the space back"), ("ignore", "nothing")],
-        help="What happens when a guest discards blocks of a disk.",
-    ),
-    cfg.IntOpt(
-        "tb_cache_mb",
-        default=32,
-        min=0,
-        help="MiB per guest that QEMU may use for translated code, with virt_type = qemu and libvirt 8.0. 0: QEMU's default.",
-    ),
-    cfg.BoolOpt("memory_balloon", default=False, help="Give guests a memory balloon, which reports how much memory they use."),
-    cfg.StrOpt("rng_device", default="/dev/urandom", help="Where the random numbers of guests come from, on the host."),
-    cfg.BoolOpt(
-        "vnc_enabled",
-        default=False,
-        help="Give each new guest a screen over VNC for remote consoles. It listens nowhere: only libvirt connects to it.",
-    ),
-    cfg.StrOpt(
-        "vnc_listen",
-        default="",
-        help="Address at which each guest has a screen over VNC too. Whoever can reach it can use all of them: there is no "
-        "password. Empty: it does not listen, and without vnc_enabled there is none.",
-    ),
-    cfg.IntOpt(
-        "guest_overhead_mb",
-        min=0,
-        sample_default="<64 with kvm, 100 with qemu>",
-        help="Memory in MiB that QEMU takes for each guest beside the guest's own. For each guest the host offers that much less.",
-    ),
-    cfg.StrOpt(
-        "cpu_dedicated_set",
-        default="",
-        help="CPUs of the host for guests with hw:cpu_policy = dedicated, for instance 4-15. The host offers them as the resource "
-        "class CUSTOM_PCPU. Empty: none.",
-    ),
-    cfg.StrOpt(
-        "cpu_shared_set",
-        default="",
-        help="CPUs of the host for all other guests. Empty: those that are not in cpu_dedicated_set.",
-    ),
-    cfg.BoolOpt(
-        "report_numa_nodes",
-        default=False,
-        help="Report the host's NUMA nodes. Each new guest is then tied to one of them, or to as many as its flavor asks for with "
-        "hw:numa_nodes. Guests that run already count on every node.",
-    ),
-]
 
 
 class GuestSettings(Object, frozen=True, kw_only=True):
@@ -163,6 +66,93 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     def effective_cpu_mode(self) -> str:
         """``cpu_mode``, or the default of the virtualization type."""
         return self.cpu_mode or ("host-model" if self.virt_type == "kvm" else "none")
+
+
+_option = OptionMaker(GuestSettings)
+
+
+GUEST = [
+    _option(
+        "cpu_mode",
+        "CPU of guests.",
+        choices=[
+            ("host-model", "the named model closest to the host's CPU; guests can migrate to hosts that have as much"),
+            ("host-passthrough", "the host's CPU; guests can migrate to equal hosts only"),
+            ("maximum", "all that the hypervisor can offer"),
+            ("custom", "the first of cpu_models that the host can run"),
+            ("none", "QEMU's default"),
+        ],
+        sample_default="<host-model with kvm, none with qemu>",
+    ),
+    _option("cpu_models", "Names of CPU models, the best first, for cpu_mode = custom."),
+    _option(
+        "cpu_features", "CPU features that guests get (+NAME or NAME) or do not get (-NAME) in addition. Not with cpu_mode = none."
+    ),
+    _option(
+        "machine_type",
+        "Machine type of guests whose image has no property hw_machine_type, for instance q35. Empty: libvirt's default.",
+    ),
+    _option(
+        "disk_cache",
+        "Cache mode of disks.",
+        choices=[
+            ("auto", "none if the disks' file system can bypass the host's page cache, otherwise writeback"),
+            ("none", "past the host's page cache"),
+            ("writeback", "through the host's page cache; guests that flush lose nothing"),
+            ("writethrough", "each write waits for the disk"),
+            ("directsync", "past the page cache, and each write waits for the disk"),
+            ("unsafe", "ignores flushes: a power cut destroys disks"),
+        ],
+    ),
+    _option(
+        "disk_io",
+        "How QEMU writes to disks. native needs the cache mode none or directsync.",
+        choices=[
+            ("", "QEMU's default"),
+            ("native", "Linux's asynchronous input and output"),
+            ("threads", "a pool of threads"),
+            ("io_uring", "io_uring, which the kernel must allow"),
+        ],
+    ),
+    _option(
+        "disk_discard",
+        "What happens when a guest discards blocks of a disk.",
+        choices=[("unmap", "the host gets the space back"), ("ignore", "nothing")],
+    ),
+    _option(
+        "tb_cache_mb",
+        "MiB per guest that QEMU may use for translated code, with virt_type = qemu and libvirt 8.0. 0: QEMU's default.",
+        min=0,
+    ),
+    _option("memory_balloon", "Give guests a memory balloon, which reports how much memory they use."),
+    _option("rng_device", "Where the random numbers of guests come from, on the host."),
+    _option(
+        "vnc_enabled", "Give each new guest a screen over VNC for remote consoles. It listens nowhere: only libvirt connects to it."
+    ),
+    _option(
+        "vnc_listen",
+        "Address at which each guest has a screen over VNC too. Whoever can reach it can use all of them: there is no "
+        "password. Empty: it does not listen, and without vnc_enabled there is none.",
+    ),
+    _option(
+        "guest_overhead_mb",
+        "Memory in MiB that QEMU takes for each guest beside the guest's own. For each guest the host offers that much less.",
+        kind=cfg.IntOpt,
+        min=0,
+        sample_default="<64 with kvm, 100 with qemu>",
+    ),
+    _option(
+        "cpu_dedicated_set",
+        "CPUs of the host for guests with hw:cpu_policy = dedicated, for instance 4-15. The host offers them as the resource "
+        "class CUSTOM_PCPU. Empty: none.",
+    ),
+    _option("cpu_shared_set", "CPUs of the host for all other guests. Empty: those that are not in cpu_dedicated_set."),
+    _option(
+        "report_numa_nodes",
+        "Report the host's NUMA nodes. Each new guest is then tied to one of them, or to as many as its flavor asks for with "
+        "hw:numa_nodes. Guests that run already count on every node.",
+    ),
+]
 
 
 def guest_settings(values: cfg.ConfigOpts.GroupAttr) -> GuestSettings:

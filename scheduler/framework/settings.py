@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from objects.base import Object
+from objects.shared_defaults import AVAILABILITY_ZONE, IDLE_INTERVAL_S, SERVICE_DOWN_TIME_S
 
 DEFAULT_FILTERS = (
     "ComputeFilter",
@@ -34,7 +35,11 @@ LEFTOVER_OPTIONS = ("leftover_shape", "leftover_from")
 
 
 class SchedulerSettings(Object, frozen=True, kw_only=True):
-    """All times are in seconds. Names and default multipliers are those of Nova if Nova has them."""
+    """All times are in seconds. Names and default multipliers are those of Nova if Nova has them.
+
+    No options: ``service_poll_interval`` and ``claims_poll_interval``, the least time between two reads of a cell's heartbeats and
+    of the claims log; ``claim_window``, for which a decision waits for others to share its transaction.
+    """
 
     driver: str = "filter"
     enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
@@ -67,11 +72,11 @@ class SchedulerSettings(Object, frozen=True, kw_only=True):
     aggregate_required_for_tenants: bool = False
     json_filter_attributes: tuple[str, ...] = ()
     image_properties_default_architecture: str | None = None
-    default_availability_zone: str = "nova"
-    service_down_time: float = 60.0
+    default_availability_zone: str = AVAILABILITY_ZONE
+    service_down_time: float = SERVICE_DOWN_TIME_S
     service_poll_interval: float = 2.0
     feed_poll_interval: float = 1.0
     claims_poll_interval: float = 1.0
-    idle_interval: float = 20.0
+    idle_interval: float = IDLE_INTERVAL_S
     claim_window: float = 0.001
     warm_up: float = 15.0

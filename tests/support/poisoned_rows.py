@@ -60,9 +60,7 @@ DAY_S = 86400.0
 """Seconds that builds have: however slow the machine, none times out."""
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJw5oCmQcmlQXTpuWDUKvMkK1rKsmPcX6TnGZ1uhRsHy v"
 CONTEXT = RequestContext(request_id="req-test")
-CONDUCTOR = ConductorSettings(
-    sweep_interval=1e-3, lease_seconds=30.0, resend_age=0.0, settle_age=0.0, reap_interval=1e-3, service_down_time=EVER
-)
+CONDUCTOR = ConductorSettings(sweep_interval=1e-3, lease_seconds=30.0, resend_age=0.0, reap_interval=1e-3, service_down_time=EVER)
 SCHEDULER = SchedulerSettings(warm_up=0.0, claim_window=0.0, service_down_time=EVER)
 TABLES: dict[str, tuple[str, sa.Table]] = {
     **{f"api.{table.name}": ("api", table) for table in api_tables.metadata.sorted_tables},

@@ -105,7 +105,7 @@ class Deployment:
         self.database = Database(urls["api"], name="api")
         self.processes: list[RoleProcess] = []
         self.groups: dict[str, dict[str, object]] = {
-            "DEFAULT": {"transport_url": bus, "graceful_shutdown_timeout": 20},
+            "DEFAULT": {"transport_url": bus, "graceful_shutdown_timeout": 20, "idle_interval": 0.5},
             "api_database": {"connection": urls["api"]},
             "cell_database": {"connection": urls["cell1"]},
             "api": {"port": self.port, "workers": 2},
@@ -113,12 +113,10 @@ class Deployment:
                 "sweep_interval": 0.5,
                 "lease_seconds": 3,
                 "resend_age": 1,
-                "settle_age": 1,
                 "feed_interval": 0.1,
-                "idle_interval": 0.5,
             }
             | {"map_hosts": "true"},  # the agents share the broker user of this run
-            "scheduler": {"feed_poll_interval": 0.1, "claims_poll_interval": 0.1, "idle_interval": 0.5},
+            "scheduler": {"feed_poll_interval": 0.1},
         }
         self.conf = write_configuration(folder / "single-cell.conf", self.groups)
         self._bus = bus

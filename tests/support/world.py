@@ -67,7 +67,6 @@ QUICK = ConductorSettings(
     sweep_interval=0.1,
     feed_interval=0.1,
     retry_pause=0.1,
-    settle_age=0.15,
     reap_interval=0.2,
     resend_age=0.2,
     idle_interval=0.5,

@@ -130,7 +130,7 @@ def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path
     told = scheduling([f"--config-file={file_of(tmp_path, LONELY)}"], pace)
     assert told.max_instances_per_host == 1
     assert told.service_down_time == 7.0
-    slow = file_of(tmp_path, "[scheduler]\nservice_down_time = 20\n")
+    slow = file_of(tmp_path, "[DEFAULT]\nservice_down_time = 20\n")
     given = scheduling([f"--config-file={slow}"], pace)
     assert given.service_down_time == 20.0
 

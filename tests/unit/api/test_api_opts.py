@@ -25,6 +25,8 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
         "policy_files",
         "images_folder",
         "consoles",
+        "default_availability_zone",
+        "service_down_time",
     } == set(opts.ApiSettings.__struct_fields__)
     assert tuple(option.dest for option in opts.QUOTAS) == RESOURCES
 

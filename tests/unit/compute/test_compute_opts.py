@@ -19,6 +19,7 @@ def test_every_option_reaches_the_settings() -> None:
     settings = opts.settings(conf)
     assert (settings.host, settings.simulated.vcpus) == ("h7", 3)
     names = {option.dest for option in [*opts.COMPUTE, *opts.IGNORED]} | {"simulated", "images_folder", "images_drop"}
+    names |= {"report_window", "report_retry_max", "call_timeout", "dispatch_threads"}
     assert names == {field.name for field in msgspec.structs.fields(opts.ComputeSettings)}
     assert {option.dest for option in opts.SIMULATED} == {field.name for field in msgspec.structs.fields(opts.SimulatedSettings)}
 

@@ -25,7 +25,8 @@ def test_the_defaults_of_options_and_settings_are_the_same() -> None:
 def test_every_option_has_help_and_is_listed() -> None:
     [(group, options)] = opts.list_opts()
     assert group == "conductor"
-    fields = set(ConductorSettings.__struct_fields__) - {"sizes_wait", "images_folder", "images_drop_folder"}
+    others = {"sizes_wait", "images_folder", "images_drop_folder", "service_down_time", "idle_interval", "retry_pause", "token_age"}
+    fields = set(ConductorSettings.__struct_fields__) - others
     assert {option.dest for option in options} == {"roles", "processes", *fields}
     assert all(option.help for option in options)
 

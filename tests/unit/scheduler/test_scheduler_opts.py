@@ -10,6 +10,7 @@ from objects import errors
 from scheduler import opts
 from scheduler.framework.settings import SchedulerSettings
 from service import config
+from service.opts import SHARED
 
 
 def load(tmp_path: Path, text: str) -> SchedulerSettings:
@@ -23,15 +24,21 @@ def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_its_option() -> None:
-    assert [option.dest for option in opts.OPTIONS].sort() == list(SchedulerSettings.__struct_fields__).sort()
-    assert {option.dest for option in opts.OPTIONS} == set(SchedulerSettings.__struct_fields__)
+    made = {option.dest for option in (*opts.OPTIONS, *SHARED)}
+    assert set(SchedulerSettings.__struct_fields__) - made == {"service_poll_interval", "claims_poll_interval", "claim_window"}
+    assert made <= set(SchedulerSettings.__struct_fields__)
+
+
+def test_an_odd_zone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.Misconfigured, match="is not the name of a zone"):
+        load(tmp_path, "[DEFAULT]\ndefault_availability_zone = a:b\n")
 
 
 def test_what_is_configured_is_taken(tmp_path: Path) -> None:
-    text = "[scheduler]\nenabled_filters = RamFilter, CoreFilter\nram_weight_multiplier = -1\ndriver = chance\nclaim_window = 0\n"
+    text = "[scheduler]\nenabled_filters = RamFilter, CoreFilter\nram_weight_multiplier = -1\ndriver = chance\nwarm_up = 0\n"
     made = load(tmp_path, text)
     assert made.enabled_filters == ("RamFilter", "CoreFilter")
-    assert (made.ram_weight_multiplier, made.driver, made.claim_window) == (-1.0, "chance", 0.0)
+    assert (made.ram_weight_multiplier, made.driver, made.warm_up) == (-1.0, "chance", 0.0)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1e308"])
