@@ -4,8 +4,8 @@
     python bench/boot_walk.py --list     and every function with its thread and number of calls, by file
     python bench/boot_walk.py --smoke    after a shorter idle period; figures not to be quoted
 
-A profile function of every thread notes which functions of the product are called. What is called while nothing is asked for, after a
-first boot, belongs to loops and is taken out. Counted is what only the boot calls, from the POST to ACTIVE in the API database.
+A profile function of every thread notes which functions of the product are called. After a first boot, those that are called while
+nothing is asked for belong to loops, and do not count. The script counts what only the second boot calls, from the POST to ACTIVE.
 Lambdas and comprehensions have no name and are not counted. A function's lines are those of its body without its docstring.
 """
 
@@ -24,8 +24,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +33,7 @@ from bench.boots import Bench
 from cli.standalone.all_in_one import DeploymentTimes
 from service.periodic import wait_until
 
+ROOT = Path(__file__).resolve().parent.parent
 NOT_PRODUCT = ("bench", "tests", "cli", ".venv")
 IDLE_S, SHORT_IDLE_S = 25.0, 3.0
 """Seconds in which the functions of idle loops are noted. A full idle period lets every loop of the deployment run."""
@@ -75,11 +75,7 @@ class Tracer:
 @cache
 def _is_product(code: CodeType) -> bool:
     path = Path(code.co_filename)
-    return (
-        not code.co_name.startswith("<")
-        and path.is_relative_to(ROOT)
-        and path.relative_to(ROOT).parts[0] not in NOT_PRODUCT
-    )
+    return not code.co_name.startswith("<") and path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in NOT_PRODUCT
 
 
 @cache

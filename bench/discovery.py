@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from cells.cell import Cell
+from conductor.context import ConductorContext
 from objects.process import AGENT_BINARY
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,7 +30,7 @@ from bench import _ledger
 from cells.administration import NewCell, create_cell
 from cells.discovery import discover
 from cells.registry import CellRegistry
-from conductor.feed_follower import FeedFollower
+from conductor.feed_follower import FeedFollower, FeedSettings
 from db.api.claims.claims import Ledger
 from db.api.deployment import host_mappings
 from db.api.rows import epochs, tables
@@ -73,6 +75,11 @@ def measure(what: str, databases: list[Database], work: Callable[[], object]) ->
     print(f"{what:20} {took:7.2f} s {cpu:7.2f} s CPU {statements:7} statements {rows:8} rows")
 
 
+def _follower(api: Database, registry: CellRegistry, cell: Cell) -> FeedFollower:
+    context = ConductorContext(Ledger(api, cell.name), registry)
+    return FeedFollower(context, cell, FeedSettings(settle_age=3600.0, map_hosts=True))
+
+
 def keep(keepers: list[FeedFollower], registry: CellRegistry) -> None:
     """Until all feeds are read and what was mapped is known."""
     for keeper in keepers:
@@ -106,7 +113,7 @@ def main() -> None:
         assert len(api.read(host_mappings.list_all)) == hosts
         api.write(forget)
         registry.refresh()
-        keepers = [FeedFollower(api, Ledger(api, cell.name), registry, cell, 3600.0, map_hosts=True) for cell in registry.cells()]
+        keepers = [_follower(api, registry, cell) for cell in registry.cells()]
         measure("conductor", databases, lambda: keep(keepers, registry))
         measure("conductor again", databases, lambda: keep(keepers, registry))
         assert len(api.read(host_mappings.list_all)) == hosts

@@ -97,7 +97,7 @@ class Bench:
             self.database.write(cell_mappings.update, msgspec.structs.replace(found, database_url=dead))
         conductor = CellRegistry(self.database, RegistrySettings())
         fan_out(conductor.cells()[:count], feed.head)
-        SilenceWatch(self.database, conductor).look()
+        SilenceWatch(self.database, conductor).sweep()
         conductor.close()
         self.registry.refresh()
 

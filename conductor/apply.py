@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from cells.cell import Cell
+from conductor.host_mapper import HostMapper
 from conductor.quarantine import SetAside, reason_of
+from conductor.signals import NoSignals, WorkSignals
 from db.api.claims import claims
 from db.api.claims.claims import Ledger
 from db.api.reconcile import events
 from db.api.reconcile.events import Applied
 from db.api.servers import mappings
 from db.cell import compute_nodes, feed, rebuild
-from db.sql.engine import ApiDatabase
 from objects import errors, feed_check, stored
 from objects.compute_node import ComputeNode
 from objects.context import request_of
@@ -42,35 +43,31 @@ class Applier:
 
     def __init__(
         self,
-        api_database: ApiDatabase,
         ledger: Ledger,
         cell: Cell,
-        map_new_hosts: Callable[[Collection[str]], None] | None = None,
+        host_mapper: HostMapper | None = None,
         aside: SetAside | None = None,
         *,
         page: int = FEED_PAGE_SIZE,
-        operate: Callable[[Sequence[str]], None] = lambda servers: None,
-        changed_services: Callable[[], object] = lambda: None,
+        signals: WorkSignals | None = None,
         other_cell_timeout: float = 0.0,
     ) -> None:
-        """``map_new_hosts``: called with hosts of the cell that are not mapped to it, before the cursor moves past their events.
+        """``host_mapper``: maps hosts of the cell that are not mapped to it, before the cursor moves past their events.
 
-        ``page``: number of events that are read and applied at once. ``operate``: called with servers of which an event tells what
-        their operations may wait for. ``changed_services``: see ``FeedFollower``. ``other_cell_timeout``: see
-        ``db.api.reconcile.events.apply``.
+        ``page``: number of events that are read and applied at once. ``signals``: told of changed services, and of servers whose
+        operations may go on. ``other_cell_timeout``: see ``db.api.reconcile.events.apply``.
         """
-        self._operate = operate
-        self._changed_services = changed_services
+        self._signals: WorkSignals = signals or NoSignals()
         self._other_cell_timeout = other_cell_timeout
-        self._aside = aside or SetAside(api_database, "api")
+        self._database = ledger.database
+        self._aside = aside or SetAside(ledger.database, "api")
         self._page = page
-        self._database = api_database
         self._ledger = ledger
         self._cell = cell
         self._cursor: int | None = None
         self._capacities: dict[tuple[str, str], HostCapacity] = {}
         self._mapped: frozenset[str] = frozenset()
-        self._map_new_hosts = map_new_hosts
+        self._host_mapper = host_mapper
         self._looked = False
         self._complaints = RateLimitedLog(LOG)
         self.pages = 0
@@ -104,7 +101,7 @@ class Applier:
         self.pages += 1
         self._note(page.head, page.last)
         if any(event.kind is EventKind.SERVICE for event in page.events):
-            self._changed_services()
+            self._signals.check_services()
         return page.count == self._page
 
     def retry(self) -> None:
@@ -167,7 +164,7 @@ class Applier:
         Only a host's own cell reports what it offers; a host of the same name in another cell is ignored. Raises
         ``errors.Conflict`` as ``apply`` does.
         """
-        if hosts == self._mapped and (self._looked or self._map_new_hosts is None):
+        if hosts == self._mapped and (self._looked or self._host_mapper is None):
             return
         cursor = self._position()
         added = hosts - self._mapped
@@ -194,8 +191,8 @@ class Applier:
         self._aside.failed(STEP, faults)
 
     def _report_hosts(self, hosts: Iterable[str]) -> None:
-        if self._map_new_hosts is not None and (unmapped := set(hosts) - self._mapped):
-            self._map_new_hosts(unmapped)
+        if self._host_mapper is not None and (unmapped := set(hosts) - self._mapped):
+            self._host_mapper.map_new(unmapped)
 
     def _note(self, head: int, applied: int) -> None:
         """Note the lag for the metrics. ``head``, ``applied``: event numbers."""
@@ -274,5 +271,5 @@ class Applier:
                 about = (event.key, request_of(summary.batch_id))
                 step(LOG, "applied", *about, cell=self._cell.name, host=summary.host, attempt=summary.attempt, state=summary.state)
         if concerned:
-            self._operate(sorted(concerned))
+            self._signals.advance_servers(sorted(concerned))
         return applied

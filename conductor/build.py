@@ -9,33 +9,26 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from cells.registry import CellRegistry
 from conductor.batch_secrets import BatchSecrets
-from conductor.bury import Undertaker
 from conductor.cell_lookup import CellLookup
+from conductor.context import ConductorContext
 from conductor.destinations import Destinations, in_groups
 from conductor.hand_over import CellHandOver
 from conductor.lease_renewer import LeaseRenewer
 from conductor.placement import Placed, by_batch
-from conductor.quarantine import SetAside
-from conductor.requeue import STEP, Unbuilt
-from conductor.restored import RestoreWatch
+from conductor.requeue import Unbuilt
 from conductor.stage import Stager
-from db import dead_letters
 from db.api.queue import holds, leases
-from db.api.rows.incarnation import Known
-from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.spec import BootSecrets
 from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.bisect import isolate
 from service.steps import step
-from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -57,42 +50,21 @@ class Builder:
     """Drives leased batches through the steps. Stateless between calls: everything that must survive is in the databases."""
 
     def __init__(
-        self,
-        api_database: ApiDatabase,
-        registry: CellRegistry,
-        scheduler: SchedulerClient,
-        undertaker: Undertaker,
-        *,
-        owner: str,
-        lease_seconds: float,
-        retry_pause: float,
-        vault: Vault | None = None,
-        aside: SetAside | None = None,
-        restored: RestoreWatch | None = None,
-        operate: Callable[[Collection[str]], None] = lambda operations: None,
+        self, context: ConductorContext, scheduler: SchedulerClient, *, owner: str, lease_seconds: float, retry_pause: float
     ) -> None:
-        """``restored``: knows which incarnation of the API database requests may be leased from; None: any.
-
-        ``operate``: called with operations whose twins are staged, or that were given up.
-        """
-        self._database = api_database
-        self._aside = aside or SetAside(api_database, "api")
+        """``owner``: the name of this process in leases. Times in seconds."""
+        self._context = context
+        self._database = context.database
         self._owner = owner
         self.lease_seconds = lease_seconds
-        self.driving = LeaseRenewer(api_database, lease_seconds)
+        self.driving = LeaseRenewer(context.database, lease_seconds)
         """Requests in progress here. The builder's owner calls ``renew`` periodically."""
-        self._restored = restored
-        self._cell_lookup = CellLookup(undertaker.ledger, registry)
-        self._batch_secrets = BatchSecrets(vault or Vault())
-        self._unbuilt = Unbuilt(
-            *(api_database, undertaker, self._aside, self.driving),
-            lease_seconds=lease_seconds,
-            retry_pause=retry_pause,
-            operate=operate,
-        )
-        self.destinations = Destinations(api_database, registry, scheduler, self._unbuilt)
-        self.stager = Stager(api_database, self._cell_lookup, self._batch_secrets, self._unbuilt)
-        self.hand_over = CellHandOver(api_database, self._unbuilt, self.driving, operate)
+        self._cell_lookup = CellLookup(context.ledger, context.registry)
+        self._batch_secrets = BatchSecrets(context.vault)
+        self._unbuilt = Unbuilt(context, self.driving, lease_seconds=lease_seconds, retry_pause=retry_pause)
+        self.destinations = Destinations(context.database, context.registry, scheduler, self._unbuilt)
+        self.stager = Stager(context.database, self._cell_lookup, self._batch_secrets, self._unbuilt)
+        self.hand_over = CellHandOver(context, self._unbuilt, self.driving)
         self._rung_at = -math.inf
 
     def build_rung(self, batch_ids: Sequence[str]) -> None:
@@ -102,7 +74,7 @@ class Builder:
         """
         now = time.monotonic()
         busy, self._rung_at = now - self._rung_at < BUSY_S, now
-        if busy and not self._is_held:
+        if busy and not self._context.is_held:
             args = (self._database.now(), ROUND_SIZE, -CLOCK_SLACK_S, self.lease_seconds)
             found = self._database.read(leases.waiting, *args)
             # Where these are all that wait, another conductor has leased those that are missing.
@@ -112,38 +84,22 @@ class Builder:
 
     def schedule_and_build(self, batch_ids: Sequence[str]) -> None:
         """Lease those of these batches that no conductor drives, and build them. Large batches do not delay small ones."""
-        if self._is_held:
+        if self._context.is_held:
             return  # the queue's sweep finds them after the API database has been compared with its cells
         found = isolate(self._lease, batch_ids)
-        self._aside.failed("lease", dict(found.failed))
+        self._context.aside.failed("lease", dict(found.failed))
         self._begin([batch for batches in found.results for batch in batches])
-
-    def refresh(self) -> None:
-        """Remove the dead letters of requests that are gone, and read the others again. Call it periodically."""
-        if self._aside.holds(STEP):
-            self._database.write(dead_letters.forget_ended_builds, STEP)
-        self._aside.refresh()
 
     def end_without_spec(self) -> None:
         """End requests past their deadline whose spec is missing: nothing else leases them."""
-        if self._is_held:
+        if self._context.is_held:
             return
-        args = (self._owner, self._database.now(), self.lease_seconds, LARGE_BATCH_SIZE, self._known)
+        args = (self._owner, self._database.now(), self.lease_seconds, LARGE_BATCH_SIZE, self._context.known)
         self._begin(self._database.write(leases.lease_without_spec, *args))
 
     def _lease(self, batch_ids: Sequence[str]) -> list[leases.LeasedBatch]:
-        args = (self._owner, batch_ids, self._database.now(), self.lease_seconds, self._known)
+        args = (self._owner, batch_ids, self._database.now(), self.lease_seconds, self._context.known)
         return self._database.write(leases.lease, *args)
-
-    @property
-    def _known(self) -> Known | None:
-        """The incarnation that leases must match."""
-        return self._restored.known if self._restored else None
-
-    @property
-    def _is_held(self) -> bool:
-        """Whether the API database has yet to be compared with its cells."""
-        return self._restored is not None and self._known is None
 
     def _begin(self, leased: Sequence[leases.LeasedBatch]) -> None:
         for leased_batch in leased:

@@ -38,6 +38,7 @@ from objects.unknown_guest import UnknownGuest
 from service import metrics
 from service.batching import GroupCommit
 from service.bisect import isolate
+from service.pace import Pace
 from service.steps import step
 from service.vault import Vault
 
@@ -78,14 +79,14 @@ class CellConductor:
         limits: HostLimits | None = None,
         *,
         heartbeats: GatheredBeats | None = None,
-        heard: Callable[[], None] = lambda: None,
+        pace: Pace | None = None,
     ) -> None:
         """``limits``: the most that a host may offer; None: no limits. ``heartbeats``: gathers those that can wait; None: none can.
 
-        ``heard``: called when agents report on builds, deletes and tasks.
+        ``pace``: of the cell's sweep; reports on builds, deletes and tasks hurry it.
         """
         self._gathered = heartbeats
-        self._heard = heard
+        self.pace = pace or Pace(0.0)
         self._database = database
         self._limits = limits
         self._sender = sender
@@ -102,7 +103,7 @@ class CellConductor:
         answer. It asks again for that one alone, until a conductor of the cell has the key or the deadline ends it.
         """
         check_reports(reports)
-        self._heard()
+        self.pace.hurry()
         settled = self._settle(reports)
         verdicts = self._verdicts(reports, settled.outcomes)
         granted = [
@@ -123,7 +124,7 @@ class CellConductor:
         Raises errors.CellUnavailable while the rows may be those of a backup: the build may have ended well since, on another host.
         """
         check_reports(reports)
-        self._heard()
+        self.pace.hurry()
         if closed := self.marks.look():
             raise errors.CellUnavailable(closed)
         outcomes = self._settle(reports).outcomes

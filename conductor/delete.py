@@ -11,6 +11,7 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
 from conductor.quarantine import SetAside
+from db.api.queue.due import SweepsDue
 from db.api.servers import mappings
 from db.cell import instances
 from db.sql.engine import ApiDatabase
@@ -30,6 +31,8 @@ STEP = "delete"
 
 class Deleter:
     """Each call may be repeated at any time: a cell that has the delete already changes nothing."""
+
+    name = "deletes"
 
     def __init__(
         self,
@@ -52,6 +55,9 @@ class Deleter:
         """Carry out deletes of bodies that were just decided, by the request ``request_id``."""
         found = self._database.read(mappings.of_bodies, uuids)
         self._carry([server for server in found if server.deleted], request_id)
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.deletes
 
     def sweep(self) -> None:
         """Send again every delete that its cell has not confirmed within ``resend_age``, page by page."""

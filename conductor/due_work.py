@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
+from conductor.signals import WorkSignals
 from db.api.queue import due
 from db.api.queue.due import SweepsDue
 from db.api.rows.cache import EpochReader
@@ -25,6 +26,20 @@ FOLLOWED = (Epoch.CELLS, Epoch.HOSTS, Epoch.FEEDS)
 """The epochs of what followers of feeds depend on."""
 
 
+class DueSweep(Protocol):
+    """A sweep that runs when a look has found work for it."""
+
+    name: str
+
+    def sweep(self) -> bool | None:
+        """One round; True: there is more to do at once."""
+        ...
+
+    def has_work(self, due: SweepsDue) -> bool:
+        """Whether there is work for it among what is due."""
+        ...
+
+
 class Lookout:
     """Wakes each sweep that has work, with one statement for all. Tells which cells are busy: their feeds are then read often.
 
@@ -35,25 +50,25 @@ class Lookout:
     def __init__(
         self,
         api_database: ApiDatabase,
+        epochs: EpochReader,
+        signals: WorkSignals,
         *,
         sweep_interval: float,
         lease_seconds: float,
         resend_age: float,
-        busy: Callable[[Collection[str]], None],
-        epochs: EpochReader,
     ) -> None:
-        """``busy``: called with the UUIDs of cells that were asked for something, as long as their feeds have not told its end.
+        """``epochs``: gets those that are read. ``signals``: told of busy cells, and when one of ``FOLLOWED`` has risen.
 
-        ``epochs``: gets those that are read.
+        Times in seconds, as in ``ConductorSettings``.
         """
         self._database = api_database
+        self._epochs = epochs
+        self._signals = signals
         self._interval = sweep_interval
-        self._queue_age = sweep_interval / 2
         self._lease_seconds = lease_seconds
         self._resend_age = resend_age
-        self._busy = busy
-        self._epochs = epochs
         self._seen: dict[Epoch, int] | None = None
+        self._sweeps: list[tuple[DueSweep, Periodic]] = []
         self.pace = Pace(sweep_interval, IDLE_FACTOR * sweep_interval)
 
     @property
@@ -66,26 +81,26 @@ class Lookout:
         """How old in seconds the epochs of this lookout may be while nothing is under way."""
         return EPOCHS_FACTOR * self._interval
 
-    def sweep(self, name: str, function: Callable[[], bool | None]) -> Periodic:
-        """A sweep that this lookout wakes."""
-        return Periodic(name, self.fallback_interval, function)
+    def add(self, sweep: DueSweep, pace: Pace | None = None) -> Periodic:
+        """The loop of a sweep that this lookout wakes. ``pace``: None: as often as without a lookout."""
+        loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.sweep)
+        self._sweeps.append((sweep, loop))
+        return loop
 
-    def look(self, sweeps: Mapping[Periodic, Callable[[SweepsDue], bool]], changed: Callable[[], None] = lambda: None) -> None:
-        """``sweeps``: whether each of them has work. ``changed``: called when one of ``FOLLOWED`` has risen since the last look."""
-        age, seconds = self._queue_age, self._lease_seconds
+    def look(self) -> None:
         began = time.monotonic()
-        found = self._database.read(due.look, self._database.now(), age, seconds, self._resend_age)
+        found = self._database.read(due.look, self._database.now(), self._interval / 2, self._lease_seconds, self._resend_age)
         self._epochs.note(found.epochs, began)
         seen = {name: found.epochs.get(name, 0) for name in FOLLOWED}
         if self._seen != seen:
             self._seen = seen
-            changed()
-        for sweep, has_work in sweeps.items():
-            if has_work(found):
-                sweep.wake()
+            self._signals.follow_changes()
+        for sweep, loop in self._sweeps:
+            if sweep.has_work(found):
+                loop.wake()
             else:
-                sweep.pass_over()
+                loop.pass_over()
         if found.is_open:
             self.pace.hurry()
         if found.building or found.unconfirmed or found.operations:
-            self._busy(self._database.read(due.busy_cells))
+            self._signals.hurry_cells(self._database.read(due.busy_cells))

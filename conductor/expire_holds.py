@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from conductor.quarantine import SetAside
-from db.api.claims.claims import Ledger
+from conductor.context import ConductorContext
 from db.api.queue import holds
+from db.api.queue.due import SweepsDue
 from db.api.rows.incarnation import Known
 
 LOG = logging.getLogger(__name__)
@@ -19,19 +19,21 @@ STEP = "expire-hold"
 
 
 class HoldSweep:
-    """Deletes the servers of expired holds with their claims. Each call may be repeated at any time.
+    """Deletes the servers of expired holds with their claims. Each call may be repeated at any time."""
 
-    ``known``: returns the incarnation of the API database that was compared with the cells; None: not yet.
-    """
+    name = "holds"
 
-    def __init__(self, ledger: Ledger, aside: SetAside, known: Callable[[], Known | None]) -> None:
-        self._ledger = ledger
-        self._aside = aside
-        self._known = known
+    def __init__(self, context: ConductorContext) -> None:
+        self._context = context
+        self._ledger = context.ledger
+        self._aside = context.aside
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.expired
 
     def sweep(self) -> bool:
         """End one page of holds, each in a transaction; returns whether there may be more."""
-        known = self._known()
+        known = self._context.known
         if known is None:
             return False  # the database may be restored: a server of a hold may run
         found = self._ledger.database.read(holds.expired, self._ledger.database.now(), PAGE_SIZE)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 
 from cells.cell import Cell
-from cells.registry import CellRegistry
 from conductor.apply import Applier
+from conductor.context import ConductorContext
 from conductor.host_mapper import HostMapper
-from conductor.quarantine import SetAside
 from conductor.settle import settle
-from db.api.claims.claims import Ledger
+from db.api.queue.due import SweepsDue
 from db.api.rows.epochs import Epoch
-from db.sql.engine import ApiDatabase
 from objects import errors
+from objects.base import Object
 from objects.cell import CELL0_UUID
 from service.pace import Pace
 from service.periodic import Every, Periodic, Steps
@@ -29,70 +28,66 @@ EPOCH_AGE_S = 1.0
 In an idle cell the lookout reads them, and tells when one has changed."""
 
 
+class FeedSettings(Object, frozen=True, kw_only=True):
+    """How a super conductor follows feeds. Times in seconds.
+
+    ``settle_age``: age from which STAGED rows are settled.
+    ``map_hosts``: map the hosts that report in a cell; otherwise 'host discover' does it.
+    ``identified_only``: map only hosts whose identity the broker confirms.
+    ``pause_rounds``: rounds to pause after another follower was quicker or has left nothing to do.
+    ``other_cell_timeout``: see ``db.api.reconcile.events.apply``.
+    ``idle_epochs_age``: age up to which epochs count that were read for others, while the cell is idle.
+    ``interval``, ``idle_interval``: see ``Pace``.
+    """
+
+    settle_age: float
+    map_hosts: bool = False
+    identified_only: bool = False
+    pause_rounds: int = 0
+    other_cell_timeout: float = 0.0
+    idle_epochs_age: float = EPOCH_AGE_S
+    interval: float = 0.0
+    idle_interval: float | None = None
+
+
 class FeedFollower:
     """Follows one cell's feed and settles its STAGED rows.
 
     Several conductors follow each cell, and one of them is enough for its feed. A follower that is overtaken pauses for
     ``pause_rounds``, then looks for events that were not applied. If there are any, it follows the feed again.
+
+    ``pace``: of the loop that calls ``keep``. Events hurry it.
     """
 
-    def __init__(
-        self,
-        api_database: ApiDatabase,
-        ledger: Ledger,
-        registry: CellRegistry,
-        cell: Cell,
-        settle_age: float,
-        *,
-        map_hosts: bool = False,
-        identified_only: bool = False,
-        pause_rounds: int = 0,
-        aside: SetAside | None = None,
-        operate: Callable[[Sequence[str]], None] = lambda servers: None,
-        changed_services: Callable[[], object] = lambda: None,
-        other_cell_timeout: float = 0.0,
-        pace: Pace | None = None,
-        idle_epochs_age: float = EPOCH_AGE_S,
-    ) -> None:
-        """``map_hosts``: map the hosts that report in the cell; otherwise 'host discover' does it.
-
-        ``identified_only``: map only hosts whose identity the broker confirms. ``pause_rounds``: rounds to pause after another
-        follower was quicker or has left nothing to do. ``operate``: called with servers whose operations may go on.
-        ``changed_services``: called when operators have changed services, as when they call a host dead. ``other_cell_timeout``:
-        see ``db.api.reconcile.events.apply``. ``pace``: of the loop that calls ``keep``; events hurry it. ``idle_epochs_age``:
-        seconds for which epochs count that were read for others, while the cell is idle.
-        """
-        self._pace = pace or Pace(0.0)
-        self._idle_epochs_age = idle_epochs_age
-        self._database = api_database
-        self._registry = registry
+    def __init__(self, context: ConductorContext, cell: Cell, settings: FeedSettings) -> None:
+        self.pace = Pace(settings.interval, settings.idle_interval)
+        self._settings = settings
+        self._database = context.database
+        self._registry = context.registry
         self._cell = cell
-        host_mapper = HostMapper(api_database, registry, cell, identified_only=identified_only) if map_hosts else None
-        self._aside = aside or SetAside(api_database, "api")
+        self._aside = context.aside
         self._applier = Applier(
-            api_database,
-            ledger,
+            context.ledger,
             cell,
-            host_mapper,
+            HostMapper(context.database, context.registry, cell, identified_only=settings.identified_only)
+            if settings.map_hosts
+            else None,
             self._aside,
-            operate=operate,
-            changed_services=changed_services,
-            other_cell_timeout=other_cell_timeout,
+            signals=context.signals,
+            other_cell_timeout=settings.other_cell_timeout,
         )
         self._epoch: int | None = None
         self._second = False
-        self._pause_rounds = pause_rounds
         self._left = 0
-        self._settle_age = settle_age
-        self._settle_now = Every(settle_age)
-        self._settle_in_idle_cell = Every(SETTLE_IDLE_FACTOR * settle_age)
+        self._settle_now = Every(settings.settle_age)
+        self._settle_in_idle_cell = Every(SETTLE_IDLE_FACTOR * settings.settle_age)
 
     def keep(self) -> bool:
         """One round; returns whether there is more to do at once. The steps after a failed one run nonetheless."""
         with Steps() as steps:
             more = steps.run(self._round) or False
-            if self._settle_in_idle_cell() or (not self._pace.is_idle and self._settle_now()):
-                steps.run(settle, self._database, self._cell, self._settle_age, self._aside)
+            if self._settle_in_idle_cell() or (not self.pace.is_idle and self._settle_now()):
+                steps.run(settle, self._database, self._cell, self._settings.settle_age, self._aside)
         return more
 
     def _round(self) -> bool:
@@ -121,20 +116,20 @@ class FeedFollower:
 
     def _follow(self) -> bool:
         try:
-            is_idle = self._pace.is_idle
-            age = self._idle_epochs_age if is_idle else EPOCH_AGE_S
+            is_idle = self.pace.is_idle
+            age = self._settings.idle_epochs_age if is_idle else EPOCH_AGE_S
             if self._is_set_elsewhere(age) or (self._second and not is_idle):
                 self._applier.forget()
             pages = self._applier.pages
             self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid, age))
             more = self._applier.apply(is_followed_elsewhere=self._second)
             if self._applier.pages != pages:
-                self._pace.hurry()
+                self.pace.hurry()
             self._second = self._second and self._applier.pages == pages
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
             more, self._second = False, True
-        self._left = self._pause_rounds if self._second and not self._pace.is_idle else 0
+        self._left = self._settings.pause_rounds if self._second and not self.pace.is_idle else 0
         return more
 
 
@@ -144,25 +139,24 @@ class FeedFollowers:
     Each has a pace of its own: a cell is read often while it was asked for something or its feed has news.
     """
 
-    def __init__(
-        self,
-        registry: CellRegistry,
-        make_follower: Callable[[Cell, Pace], FeedFollower],
-        interval: float,
-        idle_interval: float | None = None,
-    ) -> None:
-        """``interval``, ``idle_interval``: see ``Pace``."""
-        self._registry = registry
-        self._make_follower = make_follower
-        self._interval = interval
-        self._idle_interval = idle_interval
+    name = "cells"
+
+    def __init__(self, context: ConductorContext, settings: FeedSettings) -> None:
+        self._context = context
+        self._settings = settings
         self._running: dict[str, tuple[Cell, Periodic]] = {}
 
-    def follow(self) -> None:
+    def has_work(self, due: SweepsDue) -> bool:
+        """Never: what is due does not tell of new cells. ``WorkSignals.follow_changes`` does."""
+        del due
+        return False
+
+    def sweep(self) -> None:
         """Start the followers of new or changed cells, and stop those of removed cells."""
-        wanted = {cell.uuid: cell for cell in self._registry.cells()}
+        registry = self._context.registry
+        wanted = {cell.uuid: cell for cell in registry.cells()}
         try:
-            wanted[CELL0_UUID] = self._registry.cell0
+            wanted[CELL0_UUID] = registry.cell0
         except errors.NotFound as missing:  # the other cells are followed nonetheless
             LOG.warning("%s", missing)
         for uuid, (cell, periodic) in list(self._running.items()):
@@ -172,10 +166,9 @@ class FeedFollowers:
                 del self._running[uuid]
         for uuid, cell in wanted.items():
             if uuid not in self._running:
-                pace = Pace(self._interval, self._idle_interval)
-                periodic = Periodic(f"keep-{cell.name}", pace, self._make_follower(cell, pace).keep)
-                cell.asked = pace.hurry
-                self._running[uuid] = (cell, periodic.start())
+                follower = FeedFollower(self._context, cell, self._settings)
+                cell.asked = follower.pace.hurry
+                self._running[uuid] = (cell, Periodic(f"keep-{cell.name}", follower.pace, follower.keep).start())
 
     def hurry_all(self) -> None:
         """Read the feeds of all cells soon, once."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
+from conductor.context import ConductorContext
 from conductor.lease_renewer import LeaseRenewer
 from conductor.orders import send_orders
 from conductor.placement import Placed, by_batch, by_cell
 from conductor.requeue import Unbuilt
 from db.api.operations import steps
 from db.api.queue import builds
-from db.sql.engine import ApiDatabase
 from service import metrics
 from service.bisect import isolate
 from service.steps import step
@@ -22,14 +22,11 @@ LOG = logging.getLogger(__name__)
 class CellHandOver:
     """Hands staged instances over to their cells. From then on their cells' conductors drive them."""
 
-    def __init__(
-        self, database: ApiDatabase, unbuilt: Unbuilt, driving: LeaseRenewer, operate: Callable[[Collection[str]], None]
-    ) -> None:
-        """``operate``: called with operations whose twins are staged."""
-        self._database = database
+    def __init__(self, context: ConductorContext, unbuilt: Unbuilt, driving: LeaseRenewer) -> None:
+        self._database = context.database
+        self._signals = context.signals
         self._unbuilt = unbuilt
         self._driving = driving
-        self._operate = operate
 
     def decide(self, staged: Sequence[Placed]) -> None:
         """Decide the cell of each instance, finally and in one transaction. Then send the orders, one cast per host and batch."""
@@ -75,7 +72,7 @@ class CellHandOver:
         self._handed_over(ready, won)
         self._driving.forget([twin for twin in held if twin not in won])
         if waiting := [operation for twin, operation in held.items() if twin not in won]:
-            self._operate(waiting)
+            self._signals.advance_operations(waiting)
 
     def _decided(self, staged: Sequence[Placed]) -> list[str]:
         whole = [batch for batch, members in by_batch(staged).items() if _has_whole(members)]

@@ -35,7 +35,7 @@ class HostMapper:
         self._cell = cell
         self._complaints = RateLimitedLog(LOG)
 
-    def __call__(self, hosts: Collection[str]) -> None:
+    def map_new(self, hosts: Collection[str]) -> None:
         """Map these hosts of the cell, which are not known to be mapped to it. Safe to run concurrently.
 
         Raises CellUnavailable if the cell cannot be asked whether it still knows them: they are mapped when it reports them again.

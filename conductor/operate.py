@@ -18,26 +18,24 @@ import msgspec
 from cells import last_body
 from cells.cell import Cell
 from cells.last_body import Ending
-from cells.registry import CellRegistry
 from cells.thaw import Thaw
+from conductor.build import Builder
+from conductor.context import ConductorContext
 from conductor.delete import Deleter
 from conductor.next_step import Next, body_to_ask, next_step
 from conductor.operation_tasks import task_of
 from conductor.orders import send_tasks
-from conductor.quarantine import SetAside
-from conductor.restored import RestoreWatch
-from db.api.claims.claims import Ledger, Stamp
+from db.api.claims.claims import Stamp
 from db.api.operations import operations, shelving, steps, thaw
 from db.api.operations.operations import OpenOperation
 from db.api.operations.steps import Stepped, has_closed
+from db.api.queue.due import SweepsDue
 from db.api.rows import incarnation
-from db.api.rows.incarnation import Known
 from db.api.servers import addresses
 from db.cell import services, tasks
 from db.cell.tasks import DueTask, TaskFor
 from db.sql.connection import ApiTransaction
 from images.drop import DropFolders
-from images.store import FolderStore
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Instance
@@ -48,7 +46,6 @@ from objects.task import Task, TaskOrder, TaskState
 from service.periodic import Every
 from service.rate_limited_log import RateLimitedLog
 from service.steps import step
-from service.vault import Vault
 
 P = ParamSpec("P")
 
@@ -78,46 +75,45 @@ _ENDINGS = {
 class Operator:
     """The sweep of open operations, and the steps themselves for those that hear of a change."""
 
+    name = "operations"
+
     def __init__(
         self,
-        ledger: Ledger,
-        registry: CellRegistry,
+        context: ConductorContext,
         deleter: Deleter,
-        build: Callable[[Sequence[str]], None],
+        builder: Builder,
         *,
         auto_confirm: float = 0.0,
         shelved_offload_time: float = 0.0,
-        vault: Vault | None = None,
-        aside: SetAside | None = None,
         drop: DropFolders | None = None,
-        restored: RestoreWatch | None = None,
-        images: FolderStore | None = None,
         page: int = OPERATION_PAGE_SIZE,
     ) -> None:
-        """``build``: called with the batches of twins that may be handed over. ``auto_confirm``: seconds after which a resize is
+        """``builder``: builds the twins that may be handed over. ``auto_confirm``: seconds after which a resize is
         confirmed; 0: only its user does. ``shelved_offload_time``: those after which a shelved server leaves its host; -1: never.
         ``drop``: where hosts leave snapshots and images; None: they write into the image store.
-        ``restored``: says whether the API database was compared with its cells. ``images``: see ``Thaw``.
         """
-        self._restored = restored
-        self._thaw = Thaw(ledger, registry, images)
+        self._context = context
+        self._thaw = Thaw(context.ledger, context.registry, context.images)
         self._thaw_now = Every(THAW_INTERVAL_S)
-        self._ledger = ledger
-        self._database = ledger.database
-        self._registry = registry
+        self._ledger = context.ledger
+        self._database = context.database
+        self._registry = context.registry
         self._deleter = deleter
-        self._build = build
+        self._builder = builder
         self._auto_confirm = auto_confirm
         self._shelved_offload_time = shelved_offload_time
-        self._vault = vault or Vault()
-        self._aside = aside or SetAside(ledger.database, "api")
+        self._vault = context.vault
+        self._aside = context.aside
         self._drop = drop
         self._page = page
         self._complaints = RateLimitedLog(LOG)
 
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.operations
+
     def sweep(self) -> None:
         """Take every open operation as far as it goes, page by page."""
-        if self._is_closed:
+        if self._context.is_held:
             return
         after, compares = "", self._thaw_now()
         while page := self._database.read(operations.open_page, self._page, after):
@@ -132,11 +128,6 @@ class Operator:
         self._thaw.compare(frozen)
         return self._database.read(operations.with_bodies, [_uuid(each) for each in page])
 
-    @property
-    def _is_closed(self) -> bool:
-        """Whether the API database may be older than what its cells have."""
-        return self._restored is not None and self._restored.known is None
-
     def advance(self, uuids: Collection[str]) -> None:
         """Take these operations as far as they go."""
         self._run(self._database.read(operations.with_bodies, sorted(uuids)))
@@ -150,7 +141,7 @@ class Operator:
     # -- one step of each --------------------------------------------------------------------------------------------------------
 
     def _run(self, found: Sequence[OpenOperation]) -> None:
-        if not self._is_closed:
+        if not self._context.is_held:
             with contextlib.suppress(errors.NotCompared):  # the next sweep goes on
                 self._take_steps(found)
 
@@ -199,7 +190,7 @@ class Operator:
             if result.deleted:
                 self._deleter.carry_out(result.deleted)
             if wanted is Next.DUE:
-                self._build([each.twin.server.batch_id for each in result.operations if each.twin is not None])
+                self._builder.schedule_and_build([each.twin.server.batch_id for each in result.operations if each.twin is not None])
         return [] if wanted is Next.DUE else changed
 
     def _write(self, wanted: Next, some: Sequence[OpenOperation], now: float) -> Stepped:
@@ -230,14 +221,10 @@ class Operator:
                 return self._step(steps.finish, uuids, now)
 
     def _step(self, fn: Callable[Concatenate[ApiTransaction, P], Stepped], *args: P.args, **kwargs: P.kwargs) -> Stepped:
-        return self._database.write(incarnation.if_compared, self._known, fn, *args, **kwargs)
+        return self._database.write(incarnation.if_compared, self._context.known, fn, *args, **kwargs)
 
     def _charged(self, fn: Callable[Concatenate[ApiTransaction, Stamp, P], Stepped], *args: P.args, **kwargs: P.kwargs) -> Stepped:
-        return self._ledger.write(incarnation.charged_if_compared, self._known, fn, *args, **kwargs)
-
-    @property
-    def _known(self) -> Known | None:
-        return self._restored.known if self._restored is not None else None
+        return self._ledger.write(incarnation.charged_if_compared, self._context.known, fn, *args, **kwargs)
 
     def _not_last(self, ending: Ending, some: Sequence[OpenOperation], now: float) -> list[OpenOperation]:
         """Those whose end deletes no last body of a server. The others are frozen, or wait for their cells."""

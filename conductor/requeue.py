@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from conductor.bury import Undertaker
+from conductor.context import ConductorContext
 from conductor.lease_renewer import LeaseRenewer
-from conductor.quarantine import SetAside
 from db.api.operations import operations, steps
 from db.api.queue import batches, leases
-from db.sql.engine import ApiDatabase
 from objects import errors
 from service.rate_limited_log import RateLimitedLog
 
@@ -25,25 +24,15 @@ STEP = "build"
 class Unbuilt:
     """Leaves requests to a later try, sets them aside, or buries them. All of them are leased by this conductor."""
 
-    def __init__(
-        self,
-        database: ApiDatabase,
-        undertaker: Undertaker,
-        aside: SetAside,
-        driving: LeaseRenewer,
-        *,
-        lease_seconds: float,
-        retry_pause: float,
-        operate: Callable[[Collection[str]], None],
-    ) -> None:
-        """``driving``: renews the leases of requests in progress. ``operate``: called with operations that were given up."""
-        self._database = database
-        self._undertaker = undertaker
-        self._aside = aside
+    def __init__(self, context: ConductorContext, driving: LeaseRenewer, *, lease_seconds: float, retry_pause: float) -> None:
+        """``driving``: renews the leases of requests in progress."""
+        self._context = context
+        self._database = context.database
+        self._undertaker = Undertaker(context.ledger, context.registry)
+        self._aside = context.aside
         self._driving = driving
         self._lease_seconds = lease_seconds
         self._retry_pause = retry_pause
-        self._operate = operate
         self._complaints = RateLimitedLog(LOG)
 
     # -- not now -------------------------------------------------------------------------------------------------------------------
@@ -144,8 +133,8 @@ class Unbuilt:
         if found:
             faults = {operation.uuid: reasons[twins[twin]] for twin, operation in found.items()}
             fences = {twin: twins[twin].fence for twin in found}
-            self._undertaker.ledger.write(steps.give_up, faults, self._database.now(), fences)
-            self._operate(sorted(faults))
+            self._context.ledger.write(steps.give_up, faults, self._database.now(), fences)
+            self._context.signals.advance_operations(sorted(faults))
         return {request: why for request, why in reasons.items() if request.instance_uuid not in found}
 
 

@@ -21,6 +21,7 @@ from db.sql.engine import ApiDatabase
 from images.store import FolderStore
 from objects import errors
 from objects.mask import mask_url
+from service.pace import Pace
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -35,9 +36,16 @@ class RestoreWatch:
     """
 
     def __init__(
-        self, api_database: ApiDatabase, ledger: Ledger, registry: CellRegistry, images: FolderStore | None = None
+        self,
+        api_database: ApiDatabase,
+        ledger: Ledger,
+        registry: CellRegistry,
+        images: FolderStore | None = None,
+        idle_interval: float | None = None,
     ) -> None:
-        """``images``: see ``Thaw``."""
+        """``images``: see ``Thaw``. ``idle_interval``: seconds between two looks while there are no requests; None: as always."""
+        self.pace = Pace(incarnation.MARK_INTERVAL_S, idle_interval)
+        """Of the loop that calls ``look``. It looks often until the databases agree."""
         self._images = images
         self._database = api_database
         self._ledger = ledger
@@ -64,6 +72,8 @@ class RestoreWatch:
             self._asked.clear()
             self.known, self.reason = None, "the API database was unavailable, and has not been compared with its cells since"
             raise
+        if self.known is None:
+            self.pace.hurry()
 
     def _look(self) -> None:
         if self.known is None:

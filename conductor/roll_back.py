@@ -17,6 +17,7 @@ from conductor.orders import send_deletes
 from conductor.quarantine import SetAside
 from db.api.queue import batches
 from db.api.queue.batches import AllOrNothingBatch
+from db.api.queue.due import SweepsDue
 from db.cell import instances
 from db.sql.connection import CellTransaction
 from db.sql.engine import ApiDatabase
@@ -24,6 +25,7 @@ from objects import errors, lifecycle, text
 from objects.context import RequestContext, request_of
 from objects.instance import State
 from objects.lifecycle import Change, Outcome
+from service.pace import Pace
 from service.periodic import Every
 from service.steps import step
 
@@ -41,23 +43,40 @@ Reasons = Mapping[str, str]
 
 
 class BatchSweep:
-    """Sweeps at every call while a batch is open, else every ``idle`` seconds. Repeats roll-backs every ``idle`` seconds."""
+    """Decides at every round while a batch is open, else every ``idle`` seconds. Repeats roll-backs every ``idle`` seconds.
 
-    def __init__(self, api_database: ApiDatabase, registry: CellRegistry, idle: float, aside: SetAside | None = None) -> None:
+    ``pace``: of the loop that calls ``sweep``. An open batch hurries it.
+    """
+
+    name = "batches"
+
+    def __init__(
+        self,
+        api_database: ApiDatabase,
+        registry: CellRegistry,
+        idle: float,
+        aside: SetAside | None = None,
+        pace: Pace | None = None,
+    ) -> None:
         self._aside = aside or SetAside(api_database, "api")
         self._database = api_database
         self._registry = registry
+        self.pace = pace or Pace(idle)
         self._due = Every(idle)
         self._open = False
 
-    def look(self) -> bool:
-        """Sweep if it is due. Return whether a batch is open."""
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.batches
+
+    def sweep(self) -> None:
+        """Decide the batches if that is due."""
         due = self._due()
         if due or self._open:
-            self._open = self.sweep(repeat=due)
-        return self._open
+            self._open = self.decide(repeat=due)
+        if self._open:
+            self.pace.hurry()
 
-    def sweep(self, *, repeat: bool = True) -> bool:
+    def decide(self, *, repeat: bool = True) -> bool:
         """Decide every batch that can be decided. Roll back those that fail now and, with ``repeat``, those that failed before.
 
         Return whether a batch is still open.

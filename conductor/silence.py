@@ -9,6 +9,7 @@ from cells.cell import Cell
 from cells.registry import CellRegistry
 from db.api.deployment import silences
 from db.api.deployment.silences import Silence
+from db.api.queue.due import SweepsDue
 from db.api.reconcile import events
 from db.cell import feed
 from db.sql.engine import ApiDatabase
@@ -20,13 +21,18 @@ LOG = logging.getLogger(__name__)
 class SilenceWatch:
     """Watches which cells answer. While nothing changes, a look costs one statement, regardless of the number of cells."""
 
+    name = "silences"
+
     def __init__(self, api_database: ApiDatabase, registry: CellRegistry) -> None:
         self._database = api_database
         self._registry = registry
         self._heads: dict[str, int] = {}
         """By UUID of cells that answer again: the end of their feed at the first answer."""
 
-    def look(self) -> None:
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.silences or self._registry.has_silent()
+
+    def sweep(self) -> None:
         """Record cells that stopped answering. Remove the record of cells that answer again and whose feed was caught up with."""
         known = {each.cell_uuid for each in self._database.read(silences.read)}
         cells = {cell.uuid: cell for cell in self._registry.cells()}

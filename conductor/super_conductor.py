@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from conductor.build import Builder
 from conductor.delete import Deleter
 from conductor.guest_reader import GuestReader
+from conductor.signals import WorkSignals
 from objects import errors
 from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
@@ -17,43 +17,32 @@ from objects.diagnostics import Diagnostics
 
 
 class SuperConductor:
-    """The endpoint of topic ``super-conductor``. ``build``: called with the IDs of accepted batches; None: build them at once."""
+    """The endpoint of topic ``super-conductor``. ``guests``: None: this process asks no hosts about guests."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        deleter: Deleter,
-        build: Callable[[Sequence[str]], None] | None = None,
-        operate: Callable[[Sequence[str]], None] = lambda operations: None,
-        guests: GuestReader | None = None,
-        heard: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``heard``: called at every doorbell."""
-        self._build = build or builder.schedule_and_build
+    def __init__(self, signals: WorkSignals, deleter: Deleter, guests: GuestReader | None = None) -> None:
+        self._signals = signals
         self._deleter = deleter
-        self._operate = operate
         self._guests = guests
-        self._heard = heard
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted: build it now rather than at the next sweep."""
-        self._heard()
-        self._build([batch_id])
+        self._signals.note_request()
+        self._signals.build_batches([batch_id])
 
     def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
         """Several batches were accepted together."""
-        self._heard()
-        self._build(batch_ids)
+        self._signals.note_request()
+        self._signals.build_batches(batch_ids)
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Deletes were decided: send them to their cells now rather than at the next sweep."""
-        self._heard()
+        self._signals.note_request()
         self._deleter.carry_out(uuids, context.request_id)
 
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Operations wait for their next steps: take them now rather than at the next sweep."""
-        self._heard()
-        self._operate(uuids)
+        self._signals.note_request()
+        self._signals.advance_operations(uuids)
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
         """Return the end of a server's console output. Raises what ``GuestReader.console_output`` does."""

@@ -41,6 +41,8 @@ DEADLINES, DEAD_HOSTS, DELETES, ORDERS, TASKS = "deadlines", "dead hosts", "dele
 class CellSweep:
     """A round may be repeated or run early: each write is conditional on what was read.
 
+    While builds, deletes or tasks are under way, it hurries the conductor's pace.
+
     A row that cannot be written does not affect others: it is set aside. Past its deadline it is ended by a write of the essential
     columns only (``db/cell/minimal_end.py``).
     """
@@ -66,8 +68,6 @@ class CellSweep:
         self._look_at_mark_now = Every(MARK_LOOK_INTERVAL_S)
         self._liveness = Liveness(down_time)
         self._look_at_hosts_now = Every(down_time / HOST_LOOKS_PER_DOWN_TIME)
-        self.is_busy = True
-        """Whether the cell had builds, deletes or tasks under way at the last sweep."""
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
     def sweep(self) -> None:
@@ -100,7 +100,8 @@ class CellSweep:
         """The steps that have something to do, found with one statement."""
         now = self._database.now()
         found = self._database.read(due.look, now, now - self._resend_age, now - self._feed_age, RECORD_LIFETIME_S)
-        self.is_busy = found.live
+        if found.live:
+            self._conductor.pace.hurry()
         may_repeat = True
         if self._look_at_mark_now() or found.overdue or found.unaccepted:
             may_repeat = not self._conductor.marks.look()

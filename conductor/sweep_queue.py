@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conductor.build import Builder
 from db.api.queue import leases
+from db.api.queue.due import SweepsDue
 from db.sql.engine import ApiDatabase
 from service.periodic import Every
 from service.worker_pool import WorkerPool
@@ -19,6 +20,8 @@ class QueueSweep:
     ``specless_interval``: seconds between looks for requests past their deadline whose spec is missing.
     """
 
+    name = "queue"
+
     def __init__(
         self, api_database: ApiDatabase, builder: Builder, workers: int, age: float = 0.0, specless_interval: float = 30.0
     ) -> None:
@@ -27,6 +30,9 @@ class QueueSweep:
         self._builder = builder
         self._look_for_specless = Every(specless_interval)
         self._pool = WorkerPool("build", workers)
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.waiting or due.overdue
 
     def sweep(self) -> bool:
         """One page of batches; returns whether there may be more."""

@@ -10,10 +10,13 @@ from functools import partial
 from cells.cell import Cell
 from cells.presence import RECORD_LIFETIME_S
 from cells.registry import CellRegistry
-from conductor.quarantine import SetAside
-from db import processes, secrets
+from conductor.context import ConductorContext
+from conductor.quarantine import REFRESH_INTERVAL_S, SetAside
+from conductor.requeue import STEP as BUILD
+from db import dead_letters, processes, secrets
 from db.api.claims import claims, decisions
 from db.api.queue import builds
+from db.api.queue.due import SweepsDue
 from db.api.reconcile import purge as api_purge
 from db.api.servers import console_tokens, image_removals
 from db.cell import purge as cell_purge
@@ -21,7 +24,7 @@ from db.sql.engine import ApiDatabase, CellDatabase
 from images.drop import DropFolders
 from images.store import FolderStore
 from objects import errors
-from service.periodic import Steps
+from service.periodic import Every, Steps
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -64,6 +67,23 @@ def remove_images(api_database: ApiDatabase, images: FolderStore | None, drop: D
     while images is not None and (due := api_database.read(image_removals.due, IMAGES_PAGE_SIZE, after)):
         api_database.write(image_removals.forget, [image_id for image_id in due if _is_removed(images, drop, image_id)])
         after = due[-1]
+
+
+class ImageSweep:
+    """Removes what nothing needs any more from the image store, every ``interval`` seconds at most."""
+
+    name = "images"
+
+    def __init__(self, context: ConductorContext, drop: DropFolders | None, interval: float) -> None:
+        self._context = context
+        self._drop = drop
+        self._is_due = Every(interval)
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.images and self._is_due()
+
+    def sweep(self) -> None:
+        remove_images(self._context.database, self._context.images, self._drop)
 
 
 def _is_removed(images: FolderStore, drop: DropFolders | None, image_id: str) -> bool:
@@ -125,6 +145,39 @@ def erase_decided(api_database: ApiDatabase) -> None:
         api_database.write(secrets.erase_requests, batches)
         LOG.debug("erased the queued secrets of %d batches", len(batches))
         full = len(batches) == secrets.PAGE_SIZE
+
+
+class SecretSweep:
+    """Erases the secrets of decided batches at the API level."""
+
+    name = "secrets"
+
+    def __init__(self, api_database: ApiDatabase) -> None:
+        self._database = api_database
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return due.secrets
+
+    def sweep(self) -> None:
+        erase_decided(self._database)
+
+
+class DeadLetterSweep:
+    """Removes the dead letters of requests that are gone, and reads the others again."""
+
+    name = "dead letters"
+
+    def __init__(self, context: ConductorContext) -> None:
+        self._context = context
+        self._is_due = Every(REFRESH_INTERVAL_S)
+
+    def has_work(self, due: SweepsDue) -> bool:
+        return (due.letters or self._context.aside.holds_letters) and self._is_due()
+
+    def sweep(self) -> None:
+        if self._context.aside.holds(BUILD):
+            self._context.database.write(dead_letters.forget_ended_builds, BUILD)
+        self._context.aside.refresh()
 
 
 def erase_finished(cell_database: CellDatabase, aside: SetAside) -> None:

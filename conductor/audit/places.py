@@ -112,7 +112,7 @@ class Places:
             return None
 
     def _apply(self, cell: Cell) -> None:
-        applier = Applier(self.api, self.ledger, cell)
+        applier = Applier(self.ledger, cell)
         try:
             applier.map_hosts(self.registry.hosts_of(cell.uuid))
             while applier.apply():

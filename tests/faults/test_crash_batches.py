@@ -59,7 +59,7 @@ def go(conductor: Conductor, upto: str) -> None:
         conductor.buses[name].losing = upto != "ordered"
     conductor.keep()
     if upto in ("rolled back", "ordered"):
-        conductor.batches.sweep()
+        conductor.batches.decide()
     elif upto == "judged":
         assert judge(conductor.database, conductor.database.read(batches.after, 10))
 
@@ -127,7 +127,7 @@ class TestLate:
         conductor.keep()
         [batch] = open_batches(cloud)
         cloud.delete(culprit)
-        cloud.conductor("other").batches.sweep()
+        cloud.conductor("other").batches.decide()
         assert open_batches(cloud) == [], "all that are not deleted are ACTIVE: it is settled"
         assert conductor.database.write(batches.decide, [], {batch.batch_id: "too late"}, time.time()) == []
         cloud.start()
@@ -184,7 +184,7 @@ class TestCut:
         conductor.keep()
         conductor.databases["cell2"].away = True
         for _ in range(2):
-            conductor.batches.sweep()
+            conductor.batches.decide()
         assert {cloud.row(uuid).state for uuid in here} == {State.DELETING}
         assert {cloud.row(uuid).state for uuid in there} == {State.ACTIVE}
         conductor.databases["cell2"].away = False
@@ -199,8 +199,8 @@ class TestCut:
         conductor.keep()
         for name in HOSTS:
             setattr(conductor.databases[name], trouble, 1)
-        conductor.batches.sweep()
-        conductor.batches.sweep()
+        conductor.batches.decide()
+        conductor.batches.decide()
         assert {cloud.row(uuid).state for uuid in others} == {State.ERROR, State.DELETING}
         cloud.start()
         assert_rolled_back(cloud, culprit, others)

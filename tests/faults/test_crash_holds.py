@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from conductor.context import ConductorContext
 from conductor.expire_holds import HoldSweep
-from conductor.quarantine import SetAside
+from conductor.restored import RestoreWatch
 from db.api.queue import holds
 from db.api.rows.incarnation import Known
 from objects import errors
@@ -180,9 +181,12 @@ def test_an_answer_that_is_lost_after_the_commit_boots_it_once(cloud: World) -> 
 
 def test_the_sweep_waits_until_the_database_was_compared(cloud: World) -> None:
     spec = cloud.hold(1, seconds=0.0)
-    ledger = cloud.keeper.ledger
-    HoldSweep(ledger, SetAside(cloud.api, "api"), lambda: None).sweep()
+    keeper = cloud.keeper
+    restored = RestoreWatch(cloud.api, keeper.ledger, keeper.registry)
+    sweep = HoldSweep(ConductorContext(keeper.ledger, keeper.registry, restored=restored))
+    sweep.sweep()
     assert cloud.api.read(holds.read, spec.batch_id, None) is not None
-    HoldSweep(ledger, SetAside(cloud.api, "api"), lambda: ANY).sweep()
+    restored.known = ANY
+    sweep.sweep()
     assert cloud.api.read(holds.read, spec.batch_id, None) is None
     assert cloud.requests() == {}

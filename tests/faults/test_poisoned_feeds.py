@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.apply import STEP, Applier
-from conductor.feed_follower import FeedFollower
+from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.quarantine import SetAside
 from db import dead_letters
 from db.api.rows.tables import instance_mappings
@@ -59,7 +59,7 @@ def conductor(cloud: World) -> Conductor:
 @pytest.fixture
 def applier(conductor: Conductor, ticking: Clock) -> Applier:
     aside = SetAside(conductor.database, "api", ticking)
-    made = Applier(conductor.database, conductor.ledger, conductor.cell(CELL), None, aside)
+    made = Applier(conductor.ledger, conductor.cell(CELL), None, aside)
     catch_up(made)
     return made
 
@@ -231,7 +231,7 @@ def test_rows_are_settled_although_the_feed_cannot_be_followed(
     cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [server] = ordered(cloud, conductor, 1)
-    keeper = FeedFollower(conductor.database, conductor.ledger, conductor.registry, conductor.cell(CELL), settle_age=-1.0)
+    keeper = FeedFollower(conductor.context, conductor.cell(CELL), FeedSettings(settle_age=-1.0))
 
     def fail(*_: object, **__: object) -> None:
         raise errors.DatabaseUnavailable("the feed cannot be followed")

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from conductor.tidy import DeadLetterSweep
 from db import dead_letters
 from db.api.rows.tables import build_requests, cell_mappings, instance_mappings, request_specs
 from db.cell import staging
@@ -161,7 +162,7 @@ def test_a_letter_about_a_server_that_was_deleted_is_forgotten(cloud: World) -> 
     assert len(cloud.api.read(dead_letters.list_all, "api")) == 2
     [instance] = cloud.uuids(bad)
     cloud.delete(instance)
-    conductor.builder.refresh()
+    DeadLetterSweep(conductor.context).sweep()
     assert [letter.key for letter in cloud.api.read(dead_letters.list_all, "api")] == cloud.uuids(worse)
 
 

@@ -14,8 +14,9 @@ from cells.registry import CellRegistry
 from cli.standalone.all_in_one import StateFolder
 from conductor.build import Builder
 from conductor.bury import Undertaker
+from conductor.context import ConductorContext
 from conductor.delete import Deleter
-from conductor.feed_follower import FeedFollower
+from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.operate import Operator
 from conductor.orders import send_orders
 from conductor.placement import Placed
@@ -110,11 +111,10 @@ class Conductor:
         self.ledger = Ledger(self.database, owner)
         self.undertaker = Undertaker(self.ledger, self.registry)
         scheduler = SchedulerClient(self.bus, timeout=10.0)
-        self.builder = Builder(
-            *(self.database, self.registry, scheduler, self.undertaker), owner=owner, lease_seconds=lease_seconds, retry_pause=0.1
-        )
+        self.context = ConductorContext(self.ledger, self.registry)
+        self.builder = Builder(self.context, scheduler, owner=owner, lease_seconds=lease_seconds, retry_pause=0.1)
         self.deleter = Deleter(self.database, self.registry)
-        self.operator = Operator(self.ledger, self.registry, self.deleter, self.builder.schedule_and_build)
+        self.operator = Operator(self.context, self.deleter, self.builder)
         self.batches = BatchSweep(self.database, self.registry, idle=0.0)
         self._keepers: dict[str, FeedFollower] = {}
 
@@ -137,7 +137,7 @@ class Conductor:
         """One round over every cell: feeds applied to their end, what is STAGED settled whatever its age."""
         for cell in (*self.registry.cells(), self.registry.cell0):
             if cell.uuid not in self._keepers:
-                self._keepers[cell.uuid] = FeedFollower(self.database, self.ledger, self.registry, cell, settle_age=3600.0)
+                self._keepers[cell.uuid] = FeedFollower(self.context, cell, FeedSettings(settle_age=3600.0))
             while self._keepers[cell.uuid].keep():
                 pass
             settle(self.database, cell, age=-1.0)

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import falcon.testing
+import msgspec
 import sqlalchemy as sa
 
 from api.main import build_app
 from api.opts import ApiSettings
 from cells.registry import CellRegistry, RegistrySettings
+from conductor.feed_follower import FeedFollower
 from conductor.main import CellConductorService, SuperConductorService
 from conductor.opts import ConductorSettings
 from db.api.rows import tables as api_tables
@@ -42,7 +44,6 @@ from rpc import scheduler as scheduler_topic
 from scheduler.cell_reader import CellWatch
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
-from service.pace import Pace
 from service.periodic import Periodic
 from service.vault import Vault, new_key
 from tests.support import fleet
@@ -178,7 +179,7 @@ class Deployment:
         self._followers: dict[str, Callable[[], object]] = {}
 
     def stop(self) -> None:
-        for pool in (self._conductor._queue, self._conductor._rung, self._conductor._told):
+        for pool in (self._conductor._queue, self._conductor._builds, self._conductor._operations):
             pool.stop()
         self.registry.close()
 
@@ -203,15 +204,15 @@ class Deployment:
         """Every feed is applied to its end."""
         for cell in (*self.registry.cells(), self.registry.cell0):
             if cell.uuid not in self._followers:
-                follower = self._conductor._followers._make_follower(cell, Pace(0.0))
-                follower._pause_rounds = 0
-                self._followers[cell.uuid] = follower.keep
+                followers = self._conductor._followers
+                settings = msgspec.structs.replace(followers._settings, pause_rounds=0, interval=0.0, idle_interval=None)
+                self._followers[cell.uuid] = FeedFollower(followers._context, cell, settings).keep
             _nothing(self._followers[cell.uuid])
 
     def sweeps(self) -> dict[str, Callable[[], object]]:
         """Whatever a role does by the clock."""
         found: dict[str, Callable[[], object]] = {"scheduler": self.look, "feeds": self.follow}
-        for periodic in self._conductor._sweeps:
+        for periodic in self._conductor._loops:
             if periodic.name != "cells":  # it would start threads that follow feeds
                 found[periodic.name] = periodic._function
         found["restored databases"] = self._compare_marks

@@ -24,8 +24,8 @@ from cells.bulkhead import BulkheadSettings
 from cells.opts import RegistrySettings
 from cells.registry import CellRegistry
 from conductor.build import Builder
-from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
+from conductor.context import ConductorContext
 from conductor.sweep_cell import CellSweep
 from db.api.claims.claims import Ledger, Stamp
 from db.api.queue import leases
@@ -163,9 +163,9 @@ def drive(job: Job, sleep: Sleep, url: str, bus: Bus) -> Told:
         return None if mapping.is_cell0 else Bus(mapping.transport_url, observer=sent)
 
     registry = CellRegistry(database, REGISTRY, open_database=open_database, open_bus=open_bus)
-    undertaker = Undertaker(SleepingLedger(database, job.at), registry)
+    context = ConductorContext(SleepingLedger(database, job.at), registry)
     client = SchedulerClient(bus, timeout=60.0)
-    builder = Builder(database, registry, client, undertaker, owner=f"sleeper {job.at}", lease_seconds=LEASE, retry_pause=0.1)
+    builder = Builder(context, client, owner=f"sleeper {job.at}", lease_seconds=LEASE, retry_pause=0.1)
     end = ""
     try:
         builder.schedule_and_build([job.batch])

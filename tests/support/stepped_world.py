@@ -13,7 +13,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,14 @@ from compute.main import AgentEndpoint, ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import cut_power, journal_path
 from conductor.build import Builder
-from conductor.bury import Undertaker
 from conductor.cell_conductor import CellConductor
+from conductor.context import ConductorContext
 from conductor.delete import Deleter
-from conductor.feed_follower import FeedFollower
+from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.operate import Operator
 from conductor.orders import send_tasks
 from conductor.restored import RestoreWatch
+from conductor.signals import NoSignals
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.tidy import reap, remove_images
@@ -118,7 +119,7 @@ def _raise_mark(api: ApiDatabase, watch: RestoreWatch) -> None:
     watch.look()
 
 
-class SuperProcess(Process):
+class SuperProcess(Process, NoSignals):
     """A super conductor, as ``conductor.main.SuperConductorService`` puts it together."""
 
     def __init__(self, world: SteppedWorld, owner: str) -> None:
@@ -127,26 +128,13 @@ class SuperProcess(Process):
         ledger = SteppedLedger(api, owner)
         client = SchedulerClient(world.network.bus("api"))
         restored = RestoreWatch(api, ledger, registry, world.images) if world.restores else None
-        self._builder = Builder(
-            api,
-            registry,
-            client,
-            Undertaker(ledger, registry),
-            owner=owner,
-            lease_seconds=0.0,
-            retry_pause=0.0,
-            operate=lambda found: self._operator.advance(found),
-            restored=restored,
-        )
+        context = ConductorContext(ledger, registry, restored=restored, images=world.images, signals=self)
+        self._builder = Builder(context, client, owner=owner, lease_seconds=0.0, retry_pause=0.0)
         deleter = Deleter(api, registry)
-        self._operator = Operator(
-            ledger, registry, deleter, self._builder.schedule_and_build, restored=restored, images=world.images
-        )
+        self._operator = Operator(context, deleter, self._builder)
         self._operator._thaw_now = Every(0.0)  # time does not pass
         keepers = {
-            cell.name: FeedFollower(
-                api, ledger, registry, cell, -1.0, operate=self._told, other_cell_timeout=world.other_cell_timeout
-            )
+            cell.name: FeedFollower(context, cell, FeedSettings(settle_age=-1.0, other_cell_timeout=world.other_cell_timeout))
             for cell in (*registry.cells(), registry.cell0)
         }
         self.work = {
@@ -159,12 +147,18 @@ class SuperProcess(Process):
         }
         if restored is not None:
             self.work = {"restored": partial(_raise_mark, api, restored), **self.work}
-        endpoint = SuperConductor(self._builder, deleter, operate=self._operator.advance)
+        endpoint = SuperConductor(self, deleter)
         world.network.serve(
             "api", super_conductor.TOPIC, None, owner, endpoint, super_conductor.SuperConductorEndpoint, pauses=True
         )
 
-    def _told(self, servers: Sequence[str]) -> None:
+    def build_batches(self, batch_ids: Sequence[str]) -> None:
+        self._builder.schedule_and_build(batch_ids)
+
+    def advance_operations(self, operations: Collection[str]) -> None:
+        self._operator.advance(operations)
+
+    def advance_servers(self, servers: Sequence[str]) -> None:
         """Cells have told of these servers: their operations go on in another thread."""
         self.world.begin(self.owner, "told", partial(self._operator.advance_servers, servers), True)
 

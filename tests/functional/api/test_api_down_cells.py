@@ -51,7 +51,7 @@ class Conductor:
         self.front = front
         self.registry = CellRegistry(front.database, RegistrySettings())
         self.watch = SilenceWatch(front.database, self.registry)
-        self.applier = Applier(front.database, front.ledger, self.registry.get(CELL1_UUID))
+        self.applier = Applier(front.ledger, self.registry.get(CELL1_UUID))
 
     def follow(self) -> None:
         """Read the feed to its end, or find that it cannot be read; then look."""
@@ -60,7 +60,7 @@ class Conductor:
                 pass
         except errors.CellUnavailable:
             pass
-        self.watch.look()
+        self.watch.sweep()
 
     @property
     def noted(self) -> dict[str, float]:
@@ -127,7 +127,7 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     assert conductor.noted == since, "it began when it did"
     cut.on()
     front.activate(waiting)
-    conductor.watch.look()
+    conductor.watch.sweep()
     assert conductor.noted == since, "it answers again, and has not been followed yet"
     conductor.follow()
     assert conductor.noted == {}
@@ -141,7 +141,7 @@ def test_a_conductor_that_starts_keeps_what_was_noted_while_the_cell_is_silent(
     """It has not asked the cell yet, so it asks before it takes anything back."""
     front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     cut.off(conductor.registry)
-    conductor.watch.look()
+    conductor.watch.sweep()
     conductor.follow()
     assert conductor.noted == {CELL1_UUID: SINCE}
 
@@ -152,7 +152,7 @@ def test_one_that_finds_the_cell_answering_waits_for_its_feed(front: Front, cond
     front.hand_over()
     front.activate(uuid)
     front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
-    conductor.watch.look()
+    conductor.watch.sweep()
     assert conductor.noted == {CELL1_UUID: SINCE}
     conductor.follow()
     assert conductor.noted == {}
@@ -163,11 +163,11 @@ def test_cells_that_are_gone_or_cannot_be_used_are_noted_so(front: Front, conduc
     mapping = CellMapping(uuid=FAR_UUID, name="far", database_url="nonsense", transport_url="none:///")
     front.database.write(cell_mappings.create, mapping)
     conductor.registry.refresh()
-    conductor.watch.look()
+    conductor.watch.sweep()
     assert conductor.noted.keys() == {FAR_UUID}
     front.database.write(cell_mappings.delete, FAR_UUID)
     conductor.registry.refresh()
-    conductor.watch.look()
+    conductor.watch.sweep()
     assert conductor.noted == {}
 
 
@@ -175,7 +175,7 @@ def test_looking_costs_one_statement_while_all_is_well(front: Front, conductor: 
     """And writes nothing."""
     conductor.follow()
     with StatementCounter() as counter:
-        conductor.watch.look()
+        conductor.watch.sweep()
     asked = [database for database, text in counter.statements() if "epochs" not in text]  # these go by the clock
     assert asked == ["api"]
 

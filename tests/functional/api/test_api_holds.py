@@ -12,7 +12,7 @@ import pytest
 
 from api.opts import ApiSettings
 from conductor.build import Builder
-from conductor.bury import Undertaker
+from conductor.context import ConductorContext
 from db.api.deployment import aggregates
 from db.api.projects import flavors, quotas
 from db.sql.connection import ApiTransaction
@@ -55,9 +55,8 @@ def ask(front: Front, seconds: str | None = "600", headers: dict[str, str] | Non
 
 def conduct(front: Front, batch_id: str) -> None:
     """All that a super conductor does for the batch now."""
-    undertaker = Undertaker(front.ledger, front.registry)
-    args = (front.database, front.registry, SchedulerClient(front.bus), undertaker)
-    builder = Builder(*args, owner="test", lease_seconds=0.0, retry_pause=0.0)
+    context = ConductorContext(front.ledger, front.registry)
+    builder = Builder(context, SchedulerClient(front.bus), owner="test", lease_seconds=0.0, retry_pause=0.0)
     builder.schedule_and_build([batch_id])
 
 

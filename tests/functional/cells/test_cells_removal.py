@@ -248,7 +248,7 @@ def test_a_plain_delete_says_what_is_to_be_done_as_the_cell_is(cloud: World, con
 def test_who_has_not_heard_of_a_delete_applies_nothing_of_the_cell_any_more(cloud: World, conductor: Conductor) -> None:
     """Neither one that has read its feed before, nor one that begins to. The cell's agents go on reporting."""
     dead, cell = mapping(cloud), conductor.cell(DEAD)
-    appliers = [Applier(cloud.api, conductor.ledger, cell) for _ in range(2)]
+    appliers = [Applier(conductor.ledger, cell) for _ in range(2)]
     appliers[0].map_hosts(frozenset({"a1", "a2"}))
     delete_cell(cloud.api, DEAD, with_hosts=True)
     cloud.databases[DEAD].write(compute_nodes.store, fleet.node("a1", vcpus=5), 1.0)

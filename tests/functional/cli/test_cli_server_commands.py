@@ -20,7 +20,7 @@ from api.opts import ApiSettings
 from cli.shared.http import ApiClient
 from cli.shared.waiting import POLL_INTERVAL_S
 from conductor.build import Builder
-from conductor.bury import Undertaker
+from conductor.context import ConductorContext
 from conductor.guest_reader import GuestReader
 from conductor.roll_back import BatchSweep
 from db import dead_letters, processes, secrets
@@ -198,7 +198,7 @@ def _fail_second(front: Front) -> None:
     front.fail(second, kind=FailureClass.REQUEST)
     front.follow_feed()
     time.sleep(2 * POLL_INTERVAL_S)  # it is seen so, and waited for
-    BatchSweep(front.database, front.registry, idle=0.0).sweep()
+    BatchSweep(front.database, front.registry, idle=0.0).decide()
     assert front.get(f"/v2.1/servers/{first}").json["server"]["status"] == "BUILD"
     front.destroyed(first)
     front.follow_feed()
@@ -346,9 +346,8 @@ def test_hosts_are_held_and_booted_or_released(front: Front, operator: Operator)
 @contextmanager
 def conducting(front: Front) -> Iterator[None]:
     """Batches are driven as soon as they are accepted, until their hand-over."""
-    undertaker = Undertaker(front.ledger, front.registry)
-    args = (front.database, front.registry, SchedulerClient(front.bus), undertaker)
-    builder = Builder(*args, owner="test", lease_seconds=60.0, retry_pause=0.1)
+    context = ConductorContext(front.ledger, front.registry)
+    builder = Builder(context, SchedulerClient(front.bus), owner="test", lease_seconds=60.0, retry_pause=0.1)
 
     def sweep() -> None:
         builder.schedule_and_build(front.database.read(leases.waiting, front.database.now(), 100))

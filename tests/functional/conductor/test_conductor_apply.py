@@ -46,14 +46,14 @@ def conductor(cloud: World) -> Conductor:
 @pytest.fixture
 def applier(conductor: Conductor) -> Applier:
     """Of CELL, by a process that has just started."""
-    made = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+    made = Applier(conductor.ledger, conductor.cell(CELL))
     catch_up(made)
     return made
 
 
 def paged(conductor: Conductor, page: int) -> Applier:
     """An applier of CELL that reads so many events at once."""
-    return Applier(conductor.database, conductor.ledger, conductor.cell(CELL), page=page)
+    return Applier(conductor.ledger, conductor.cell(CELL), page=page)
 
 
 class TestInstances:
@@ -85,14 +85,14 @@ class TestInstances:
         build(cloud, [first])
         catch_up(applier)
         build(cloud, [second])
-        again = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        again = Applier(conductor.ledger, conductor.cell(CELL))
         catch_up(again)
         assert states(cloud, [first, second]) == ["active", "active"]
 
     def test_of_two_appliers_the_slower_one_reads_on_from_where_the_other_is(
         self, cloud: World, conductor: Conductor, applier: Applier
     ) -> None:
-        slower = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        slower = Applier(conductor.ledger, conductor.cell(CELL))
         catch_up(slower)
         first, second = ordered(cloud, conductor, 2)
         build(cloud, [first])
@@ -165,7 +165,7 @@ class TestRebuild:
         before = cloud.evidence()
         cloud.trim_feeds()
         cloud.set_back(conductor.cell(CELL).uuid)
-        catch_up(Applier(conductor.database, conductor.ledger, conductor.cell(CELL)))
+        catch_up(Applier(conductor.ledger, conductor.cell(CELL)))
         assert cloud.evidence().claims == before.claims
         self.check(cloud, expected)
 

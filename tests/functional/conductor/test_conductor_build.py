@@ -28,6 +28,7 @@ from rpc.counting import MessageCounter, MessageKind
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
+from tests.support.direct_signals import DirectSignals
 from tests.support.ground import USUAL
 from tests.support.world import World, world
 
@@ -353,7 +354,7 @@ class TestQueueSweep:
 
     def test_a_doorbell_builds_that_batch_alone(self, cloud: World, conductor: Conductor) -> None:
         first, second = cloud.accept(), cloud.accept()
-        endpoint = SuperConductor(conductor.builder, conductor.deleter)
+        endpoint = SuperConductor(DirectSignals(conductor.builder), conductor.deleter)
         endpoint.schedule_and_build_instances(CONTEXT, first.batch_id)
         assert cloud.requests().keys() == set(cloud.uuids(second))
 

@@ -42,7 +42,7 @@ def conductor(cloud: World) -> Conductor:
 @pytest.fixture
 def applier(conductor: Conductor) -> Applier:
     """Of CELL, by a process that has just started."""
-    made = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+    made = Applier(conductor.ledger, conductor.cell(CELL))
     catch_up(made)
     return made
 
@@ -122,7 +122,7 @@ class TestCapacities:
     @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
     def test_a_write_that_fails_is_made_up_for(self, cloud: World, conductor: Conductor, trouble: str, number: int) -> None:
         """Whichever write it is: no capacity may be lost because cursor or mapping have moved on."""
-        applier = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        applier = Applier(conductor.ledger, conductor.cell(CELL))
         setattr(conductor.database, trouble, number)
         for vcpus in (32, 16, 48, 16):
             tell(cloud, CELL, node("a1", vcpus=vcpus))
@@ -137,7 +137,7 @@ class TestCapacities:
     def test_who_lost_the_page_writes_no_capacity_of_it(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         """Or a conductor that was asleep would put an old capacity back."""
         applier.map_hosts(frozenset({"a1", "a2"}))
-        slower = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        slower = Applier(conductor.ledger, conductor.cell(CELL))
         slower.map_hosts(frozenset({"a1", "a2"}))
         catch_up(slower)
         tell(cloud, CELL, node("a1", vcpus=32))
@@ -150,7 +150,7 @@ class TestCapacities:
 
     def test_what_another_applier_wrote_meanwhile_is_known(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         """A capacity that goes up and down again, told by one applier and then by the other."""
-        other = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        other = Applier(conductor.ledger, conductor.cell(CELL))
         for each in (applier, other):
             catch_up(each)
             each.map_hosts(frozenset({"a1", "a2"}))
@@ -167,7 +167,7 @@ class TestCapacities:
     ) -> None:
         """What it read of their capacities may be old already."""
         applier.map_hosts(frozenset({"a1"}))
-        other = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+        other = Applier(conductor.ledger, conductor.cell(CELL))
         tell(cloud, CELL, node("a2", vcpus=32))
         catch_up(other)
         with pytest.raises(errors.Conflict):

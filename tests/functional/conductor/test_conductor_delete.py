@@ -19,6 +19,7 @@ from objects.instance import Failure, FailureClass, State
 from rpc.counting import MessageKind
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
+from tests.support.direct_signals import DirectSignals
 from tests.support.ground import GROUNDS
 from tests.support.world import World, world
 
@@ -62,7 +63,7 @@ def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conduc
     deleted(cloud, first, second)
     [queued] = conductor.drive(cloud.accept(), upto="claimed").uuids
     deleted(cloud, queued)
-    endpoint = SuperConductor(conductor.builder, conductor.deleter)
+    endpoint = SuperConductor(DirectSignals(conductor.builder), conductor.deleter)
     endpoint.delete_instances(RequestContext(request_id="req-1"), [first, live, queued, "unknown"])
     assert [cloud.row(uuid).state for uuid in (first, second, live)] == [State.DELETING, State.BUILDING, State.BUILDING]
     assert cloud.rows(queued) == {}

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from cells.cell import Cell
 from cells.registry import CellRegistry
-from conductor.feed_follower import FeedFollower
+from conductor.context import ConductorContext
+from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.main import PAUSE_ROUNDS
 from db.api.claims.claims import Ledger
 from db.api.reconcile import events
@@ -18,7 +19,6 @@ from db.api.rows import incarnation
 from db.api.rows.tables import feed_cursors
 from db.cell import feed
 from db.sql.counting import StatementCounter
-from service.pace import Pace
 from service.periodic import wait_until
 from tests.support.cell_databases import Cells
 
@@ -30,7 +30,11 @@ class Kept:
         self.cells = cells
         self.cell: Cell = next(cell for cell in registry.cells() if cell.name == "east")
         self.first, self.second = (
-            FeedFollower(cells.api, Ledger(cells.api, name), registry, self.cell, 3600.0, map_hosts=True, pause_rounds=PAUSE_ROUNDS)
+            FeedFollower(
+                ConductorContext(Ledger(cells.api, name), registry),
+                self.cell,
+                FeedSettings(settle_age=3600.0, map_hosts=True, pause_rounds=PAUSE_ROUNDS),
+            )
             for name in ("a", "b")
         )
         self._registry = registry
@@ -53,9 +57,10 @@ class Kept:
 
     def idle_follower(self) -> FeedFollower:
         """One whose cell has been idle for a while. It was overtaken, and knows where the feed ends."""
-        pace = Pace(0.001, 60.0)
-        names = Ledger(self.cells.api, "c"), self._registry, self.cell
-        found = FeedFollower(self.cells.api, *names, 3600.0, map_hosts=True, pace=pace, idle_epochs_age=3600.0)
+        context = ConductorContext(Ledger(self.cells.api, "c"), self._registry)
+        settings = FeedSettings(settle_age=3600.0, map_hosts=True, idle_epochs_age=3600.0, interval=0.001, idle_interval=60.0)
+        found = FeedFollower(context, self.cell, settings)
+        pace = found.pace
         found.keep()
         self.happen()
         self.first.keep()

@@ -11,7 +11,8 @@ import pytest
 
 from cells.administration import delete_cell
 from cells.registry import CellRegistry
-from conductor.feed_follower import FeedFollower
+from conductor.context import ConductorContext
+from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.host_mapper import HostMapper
 from db.api.claims import claims
 from db.api.claims.claims import Ledger
@@ -49,8 +50,8 @@ def keeper(
     cells: Cells, registry: CellRegistry, name: str, *, map_hosts: bool = True, identified_only: bool = False
 ) -> FeedFollower:
     cell = next(cell for cell in registry.cells() if cell.name == name)
-    ledger = Ledger(cells.api, name)
-    return FeedFollower(cells.api, ledger, registry, cell, 3600.0, map_hosts=map_hosts, identified_only=identified_only)
+    settings = FeedSettings(settle_age=3600.0, map_hosts=map_hosts, identified_only=identified_only)
+    return FeedFollower(ConductorContext(Ledger(cells.api, name), registry), cell, settings)
 
 
 def mapped(cells: Cells, registry: CellRegistry) -> dict[str, str]:
@@ -160,7 +161,7 @@ def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cell
     with cells.registry() as registry:
         dead = next(cell for cell in registry.cells() if cell.name == "dead")
         with pytest.raises(errors.CellUnavailable):
-            HostMapper(cells.api, registry, dead)(["d1"])
+            HostMapper(cells.api, registry, dead).map_new(["d1"])
         assert mapped(cells, registry) == {}
 
 

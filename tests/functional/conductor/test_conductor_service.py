@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from cells.administration import NewCell, create_cell
-from cells.cell import Cell
 from conductor.apply import Applier
-from conductor.feed_follower import FeedFollower, FeedFollowers
+from conductor.feed_follower import FeedFollower, FeedFollowers, FeedSettings
 from conductor.main import CellConductorService, SuperConductorService
 from db.api.claims import claims
 from db.api.deployment import cell_mappings, host_mappings
@@ -23,7 +22,6 @@ from objects.cell import CELL0_UUID, HostMapping
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
 from rpc.super_conductor import SuperConductorClient
-from service.pace import Pace
 from service.periodic import wait_until
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL, on
@@ -92,11 +90,8 @@ def _sweepers() -> list[str]:
 class TestKeepers:
     @pytest.fixture
     def keepers(self, cloud: World, conductor: Conductor) -> Iterator[FeedFollowers]:
-        def keeper(cell: Cell, pace: Pace) -> FeedFollower:
-            return FeedFollower(conductor.database, conductor.ledger, conductor.registry, cell, 0.01, pace=pace)
-
-        made = FeedFollowers(conductor.registry, keeper, 0.02)
-        made.follow()
+        made = FeedFollowers(conductor.context, FeedSettings(settle_age=0.01, interval=0.02))
+        made.sweep()
         yield made
         made.stop()
 
@@ -124,7 +119,7 @@ class TestKeepers:
         sync(url, "cell")
         mapping = create_cell(cloud.api, NewCell(name="cell3", database_url=url, transport_url=cloud.folder.bus_url("cell3")))
         cloud.api.write(host_mappings.add, [HostMapping(host="c1", cell_uuid=mapping.uuid)], time.time())
-        keepers.follow()
+        keepers.sweep()
         conductor.cell("cell3").write(
             compute_nodes.store, ComputeNode(host="c1", node="c1", vcpus=2, memory_mb=1, disk_gb=1), time.time()
         )
@@ -137,7 +132,7 @@ class TestKeepers:
         cloud.api.write(host_mappings.delete, "b1")
         cloud.api.write(cell_mappings.delete, cell.uuid)
         conductor.registry.refresh()
-        keepers.follow()
+        keepers.sweep()
         assert "keep-cell2" not in {t.name for t in threading.enumerate()}
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
@@ -147,8 +142,8 @@ class TestKeepers:
     ) -> None:
         cloud.api.write(cell_mappings.delete, CELL0_UUID)
         conductor.registry.refresh()
-        keepers.follow()
-        keepers.follow()
+        keepers.sweep()
+        keepers.sweep()
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
 
@@ -167,13 +162,13 @@ class TestKeepers:
 
 def test_a_keeper_that_was_overtaken_settles_all_the_same_and_reads_on(cloud: World, conductor: Conductor) -> None:
     """Another process has applied the page that it had just read."""
-    keeper = FeedFollower(conductor.database, conductor.ledger, conductor.registry, conductor.cell("cell1"), 0.0)
+    keeper = FeedFollower(conductor.context, conductor.cell("cell1"), FeedSettings(settle_age=0.0))
     assert keeper.keep() is False
     driven = conductor.drive(cloud.accept(2, force_hosts=("a1",)), upto="handed over")
     ended, staged = driven.uuids
     cloud.databases["cell1"].write(instances.delete, [ended], time.time())
     other = cloud.conductor("two")
-    Applier(other.database, other.ledger, other.cell("cell1")).apply()
+    Applier(other.ledger, other.cell("cell1")).apply()
     assert keeper.keep() is False
     assert str(cloud.row(staged).state) == "scheduled"
     cloud.databases["cell1"].write(instances.delete, [staged], time.time())

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
+from conductor.context import ConductorContext
 from conductor.evacuate import DeadHostSweep
-from conductor.feed_follower import FeedFollower
+from conductor.feed_follower import FeedFollower, FeedSettings
+from conductor.signals import NoSignals
 from db.api.operations import operations
 from db.api.operations.operations import OperationQuery
 from db.api.servers import mappings
@@ -108,9 +110,15 @@ def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, mon
 def test_the_feed_tells_at_once_that_a_host_was_called_dead(cloud: World) -> None:
     cloud.start_cells()
     cloud.start_agent("a1")
-    cell, looks = cloud.keeper.cell("cell1"), list[str]()
-    ground = (cloud.api, cloud.keeper.ledger, cloud.keeper.registry, cell)
-    follower = FeedFollower(*ground, 60.0, changed_services=lambda: looks.append("look"))
+    looks: list[str] = []
+
+    class Looks(NoSignals):
+        def check_services(self) -> None:
+            looks.append("look")
+
+    cell = cloud.keeper.cell("cell1")
+    context = ConductorContext(cloud.keeper.ledger, cloud.keeper.registry, signals=Looks())
+    follower = FeedFollower(context, cell, FeedSettings(settle_age=60.0))
     assert wait_until(lambda: bool(cell.read(services.hosts, AGENT_BINARY)), PATIENCE)
     while follower.keep():
         pass

@@ -52,7 +52,7 @@ def conductor(cloud: World) -> Conductor:
 
 @pytest.fixture
 def applier(conductor: Conductor) -> Applier:
-    made = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+    made = Applier(conductor.ledger, conductor.cell(CELL))
     made.map_hosts(conductor.registry.hosts_of(conductor.cell(CELL).uuid))
     catch_up(made)
     return made
@@ -134,7 +134,7 @@ def test_rows_place_nothing_on_another_cells_host_and_an_audit_says_so(
     assert [(finding.kind, finding.key, finding.repair) for finding in found] == [(servers.FOREIGN, uuid, None)]
     cloud.set_back(conductor.cell(CELL).uuid)
     cloud.trim_feeds()
-    again = Applier(conductor.database, conductor.ledger, conductor.cell(CELL))
+    again = Applier(conductor.ledger, conductor.cell(CELL))
     catch_up(again)
     assert cloud.mapped(uuid).host == before.host
     assert inventories(cloud) == usage

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.due_work import Lookout
+from conductor.signals import NoSignals
 from db.api.rows import epochs
 from db.api.rows.cache import EpochCache, EpochReader
 from db.api.rows.epochs import Epoch
@@ -18,20 +19,20 @@ from tests.support.databases import SERVERS, database_on
 AGES = {"sweep_interval": 2.0, "lease_seconds": 10.0, "resend_age": 5.0}
 
 
-class Looking:
+class Looking(NoSignals):
     """A lookout, the epochs of its process, and how often it told that followers must look."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.epochs = EpochReader(database)
-        self.lookout = Lookout(database, **AGES, busy=lambda cells: None, epochs=self.epochs)
+        self.lookout = Lookout(database, self.epochs, self, **AGES)
         self.changes = 0
         self.hosts = EpochCache(self.epochs, (Epoch.HOSTS,), lambda tx: epochs.read(tx)[Epoch.HOSTS])
 
     def look(self) -> None:
-        self.lookout.look({}, self._changed)
+        self.lookout.look()
 
-    def _changed(self) -> None:
+    def follow_changes(self) -> None:
         self.changes += 1
 
 

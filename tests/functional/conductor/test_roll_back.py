@@ -44,11 +44,11 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
     driven = mixed(cloud, conductor)
     *others, culprit = driven.uuids
     conductor.keep()
-    assert conductor.batches.sweep(), "it is open"
+    assert conductor.batches.decide(), "it is open"
     assert states(cloud, others) == [State.SCHEDULED, State.SCHEDULED, State.BUILDING, State.ACTIVE]
     fail(cloud, culprit)
     conductor.keep()
-    assert not conductor.batches.sweep()
+    assert not conductor.batches.decide()
     assert states(cloud, others) == [State.ERROR, State.ERROR, State.DELETING, State.DELETING]
     assert conductor.sent.counts()["compute", "delete_instances", MessageKind.CAST] >= 1
     conductor.keep()
@@ -61,15 +61,15 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
 
 def test_while_a_batch_is_open_it_is_looked_at_often_and_a_roll_back_is_repeated_seldom(cloud: World, conductor: Conductor) -> None:
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.look()
+    sweep.sweep()
     culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
     activated(cloud, other)
     fail(cloud, culprit)
     conductor.keep()
-    sweep.look()
+    sweep.sweep()
     assert cloud.row(other).state is State.ACTIVE, "nobody knew that there is one"
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.look()
+    sweep.sweep()
     assert cloud.row(other).state is State.DELETING
 
 
@@ -85,7 +85,7 @@ def test_without_the_option_nobody_is_touched_and_no_statement_is_paid(cloud: Wo
         fail(cloud, culprit)
         conductor.keep()
         assert paid(counter) == 0
-        conductor.batches.sweep()
+        conductor.batches.decide()
         assert paid(counter) == 1, "the sweep's own look"
     assert states(cloud, [culprit, other]) == [State.ERROR, State.ACTIVE]
 

@@ -12,6 +12,7 @@ import pytest
 
 from conductor.build import Builder
 from conductor.cell_conductor import CellConductor
+from conductor.context import ConductorContext
 from conductor.tidy import erase_decided, erase_finished
 from db import secrets
 from db.api.queue import builds
@@ -163,13 +164,9 @@ class TestSuperConductor:
         return spec
 
     def build(self, conductor: Conductor, spec: RequestSpec, vault: Vault) -> None:
-        builder = Builder(
-            *(conductor.database, conductor.registry, SchedulerClient(conductor.bus, timeout=10.0), conductor.undertaker),
-            owner="one",
-            lease_seconds=0.0,
-            retry_pause=0.1,
-            vault=vault,
-        )
+        context = ConductorContext(conductor.ledger, conductor.registry, vault=vault)
+        client = SchedulerClient(conductor.bus, timeout=10.0)
+        builder = Builder(context, client, owner="one", lease_seconds=0.0, retry_pause=0.1)
         builder.schedule_and_build([spec.batch_id])
 
     def test_each_cell_gets_them_sealed_for_itself(self, cloud: World) -> None:

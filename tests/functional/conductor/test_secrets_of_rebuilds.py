@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from compute.journal import Received, received_by
+from conductor.context import ConductorContext
 from conductor.operate import Operator
 from db.api.operations import accepting, operations
 from db.api.operations.accepting import NewOperation
@@ -67,8 +68,8 @@ def rebuild(cloud: World, server: str, *, sealed: bool = True) -> Operation:
 
 
 def operator(conductor: Conductor, vault: Vault) -> Operator:
-    parts = (conductor.ledger, conductor.registry, conductor.deleter, conductor.builder.schedule_and_build)
-    return Operator(*parts, vault=vault)
+    context = ConductorContext(conductor.ledger, conductor.registry, vault=vault)
+    return Operator(context, conductor.deleter, conductor.builder)
 
 
 def in_cell(cloud: World) -> list[str | None]:

@@ -132,7 +132,7 @@ class TestNonsense:
             conductor = cloud.conductor("one")
             cell, table = conductor.cell(CELL), HostTable()
             watch = CellWatch(cell, table, SchedulerSettings(), threading.Semaphore())
-            applier = Applier(conductor.database, conductor.ledger, cell)
+            applier = Applier(conductor.ledger, cell)
             applier.map_hosts(frozenset({"a1", "a2"}))
             watch.look()
             many = stored.dump(fleet.node("a1")).replace('"running_vms":0', f'"running_vms":{2**31}')

@@ -86,7 +86,7 @@ class TestBatches:
         for uuid in driven.uuids:
             site.cloud.delete(uuid)
         site.keep()
-        site.conductor.batches.sweep()
+        site.conductor.batches.decide()
 
     def test_one_that_has_failed_is_rolled_back_and_what_waits_for_its_host_is_named(self, site: Ground) -> None:
         failed, active, scheduled = site.ordered(3, all_or_nothing=True)
@@ -110,9 +110,9 @@ class TestBatches:
         [batch] = judge(site.cloud.api, open_batches(site.cloud))
         with away(site.conductor.databases["cell1"]):
             assert (batches.HALF, batch.batch_id) not in site.auditor.kinds()
-        site.conductor.batches.sweep()
+        site.conductor.batches.decide()
         site.keep()
-        site.conductor.batches.sweep()
+        site.conductor.batches.decide()
         assert site.cloud.row(other).state is State.ERROR
 
 

@@ -114,7 +114,7 @@ class TestTheFeedOfACell:
             slow, quick = fences
             cell.database.write(staging.stage, SPEC, [new(uuid) for uuid in fences], NOW)
             memory = FeedReader(cell)  # the scheduler's; the API level's keeps its place in a row
-            applier = Applier(api, queue.ledger, cell)
+            applier = Applier(queue.ledger, cell)
             first = Open(cell.database, lambda tx: _end(tx, slow))
             second = threading.Thread(target=lambda: cell.database.write(_end, quick))
             second.start()
