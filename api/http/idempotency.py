@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from api.http.validation import UNSAFE
+from db.api.queue.accepting import ClientToken
 from objects import errors, text
-from objects.base import Object
 from service.vault import Vault
 
 MAX_KEY_LENGTH = 255
@@ -17,14 +17,7 @@ _SCOPE = "client-tokens"
 _PLAIN = "plain"
 
 
-class ClientKey(Object, frozen=True, kw_only=True):
-    """A client's key, and the digests of its request: one ``KEY.DIGEST`` per key of the vault."""
-
-    value: str
-    digests: tuple[str, ...]
-
-
-def client_key(given: str | None, user_id: str, document: dict[str, Any], vault: Vault) -> ClientKey | None:
+def client_key(given: str | None, user_id: str, document: dict[str, Any], vault: Vault) -> ClientToken | None:
     """The key of a request, bound to its user and its body. Raises errors.Invalid.
 
     Whitespace and the order of members in a JSON object do not matter. Digests use the vault's keys if there are any: a body may
@@ -38,4 +31,4 @@ def client_key(given: str | None, user_id: str, document: dict[str, Any], vault:
         raise errors.Invalid(f"Idempotency-Key: {UNSAFE}")
     request = json.dumps([user_id, document], sort_keys=True, separators=(",", ":")).encode()
     keyed = vault.digests(_SCOPE, request)
-    return ClientKey(value=given, digests=tuple(keyed) or (f"{_PLAIN}.{hashlib.sha256(request).hexdigest()}",))
+    return ClientToken(value=given, digests=tuple(keyed) or (f"{_PLAIN}.{hashlib.sha256(request).hexdigest()}",))

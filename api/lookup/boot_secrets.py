@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from api.http import schemas
-from api.lookup import create
-from api.lookup.create import ServerBody
+from api.lookup.boot_request import BootRequest, secrets_of_rebuild
 from api.opts import ApiSettings
 from objects import errors
 from objects.spec import BootSecrets
@@ -36,15 +34,15 @@ class BootSecretsPolicy:
         self._settings = settings
         self._vault = vault
 
-    def given(self, server: ServerBody) -> BootSecrets:
+    def of_boot(self, boot: BootRequest) -> BootSecrets:
         """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
         errors.Invalid if secrets are given and there is no master key.
         """
-        return self._completed(create.secrets(server), "server", told=not schemas.BOOLEANS[server.return_reservation_id])
+        return self._completed(boot.secrets, "server", told=not boot.wants_reservation)
 
     def given_again(self, value: dict[str, Any]) -> BootSecrets:
         """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
-        return self._completed(create.secrets_of_rebuild(value), "rebuild")
+        return self._completed(secrets_of_rebuild(value), "rebuild")
 
     def password(self, given: str | None, of: str, *, made: bool) -> BootSecrets:
         """The password of an action. ``made``: one is generated if none is given, under the same conditions as at boot."""

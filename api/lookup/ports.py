@@ -13,7 +13,7 @@ from typing import Any
 
 from api.http.schemas import PORT_FIELDS
 from api.lookup import security_groups
-from api.lookup.create import AskedNetwork
+from api.lookup.boot_request import RequestedNetwork
 from objects import errors, phase
 from objects.instance import Server
 from objects.network import Network, PortRequest
@@ -31,7 +31,7 @@ NO_NETWORK = "There is no network that the project of the server may use."
 
 
 def plan(
-    asked: str | Sequence[AskedNetwork],
+    asked: str | Sequence[RequestedNetwork],
     count: int,
     usable: Mapping[str, Network],
     made: Callable[[Collection[str]], Mapping[str, ProjectPort]],
@@ -56,7 +56,7 @@ def plan(
     )
 
 
-def _check_asked(asked: Sequence[AskedNetwork], count: int) -> None:
+def _check_asked(asked: Sequence[RequestedNetwork], count: int) -> None:
     """Raises errors.Invalid for what no request can ask."""
     ports = [each.port for each in asked if each.port is not None]
     for number, each in enumerate(asked):
@@ -102,7 +102,7 @@ def plan_one(net_id: str | None, fixed_ip: str | None, tag: str | None, usable: 
     return _request(network, _inside(network, fixed_ip), tag)
 
 
-def _named(number: int, asked: AskedNetwork, found: Mapping[str, Network], count: int) -> PortRequest:
+def _named(number: int, asked: RequestedNetwork, found: Mapping[str, Network], count: int) -> PortRequest:
     network = found.get(asked.uuid or "")
     if network is None:
         raise errors.Invalid(f"Network {asked.uuid} could not be found.")

@@ -30,8 +30,8 @@ class BootDryRun:
     @validated_by("_boot")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        _, body = self._boot.read(req, call)
-        foreseen = self._acceptor.dry_run(call, body)
+        _, boot = self._boot.read(req, call)
+        foreseen = self._acceptor.dry_run(call, boot)
         answer(resp, {"dry_run": _document(foreseen, self._schedulers.dry_run(call, foreseen.spec))})
 
 

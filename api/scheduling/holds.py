@@ -58,9 +58,8 @@ class Holds:
         call = calls.of(req)
         refuse_unknown_names(req, call, ("seconds",))
         seconds = self._seconds(req)
-        document, body = self._boot.read(req, call)
-        key = self._boot.key_of(req, call, document)
-        taken = self._acceptor.accept(call, body, key, seconds)
+        document, boot = self._boot.read(req, call)
+        taken = self._acceptor.accept(call, boot, self._boot.token_of(req, call, document), seconds)
         accepted = taken.accepted
         for uuid in accepted.uuids:
             step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -12,19 +12,18 @@ import msgspec
 
 from api.http import policies
 from api.http.call import Call
-from api.http.idempotency import ClientKey
-from api.lookup import create, ports, security_groups
+from api.http.validation import checked_metadata
+from api.lookup import ports, security_groups
+from api.lookup.boot_request import BootRequest, check_personality
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
-from api.lookup.create import CreateBody, ServerBody
 from api.lookup.image_needs import ImageNeeds
 from api.lookup.public_keys import named_public_key
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
-from db import secrets
 from db.api.deployment import host_mappings
-from db.api.queue import builds, holds
-from db.api.queue.builds import Accepted, NewBatch, NewServer
+from db.api.queue import accepting, holds
+from db.api.queue.accepting import Accepted, ClientToken, NewBatch, NewServer
 from db.api.rows import epochs
 from db.api.servers import ports as project_ports
 from db.sql.connection import ApiTransaction
@@ -92,137 +91,139 @@ class Acceptor:
         self._catalog = catalog
         self._limits = limits
         self._boot_secrets = boot_secrets
-        self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._accept_all, window=GATHER_WINDOW_S, patient=False)
+        self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._store, window=GATHER_WINDOW_S, patient=False)
 
-    def accept(self, call: Call, body: CreateBody, key: ClientKey | None, hold_seconds: int = 0) -> AcceptedBatch:
+    def accept(self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int = 0) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
         It is judged by what is cached, and the transaction checks that this was in force. Otherwise, and before a refusal, it is
         judged once more, by what is in force since the request came.
         ``hold_seconds``: it is held for so long; 0: it is built at once.
-        If the ``key`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
+        If the ``token`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
         # First, so that whatever is looked up later is as new as these epochs, or newer.
         known = epochs.total({**self._catalog.epochs, **self._limits.epochs})
         try:
-            return self._accept_once(msgspec.structs.replace(call, since=-math.inf), body, key, hold_seconds, known)
+            return self._accept_once(msgspec.structs.replace(call, since=-math.inf), boot, token, hold_seconds, known)
         except epochs.Superseded:
             pass
         except (errors.Invalid, errors.Forbidden, errors.OverQuota, errors.Conflict):
             if epochs.total(self._catalog.epochs_in_force(call)) == known:
                 raise
-        return self._accept_once(call, body, key, hold_seconds, None)
+        return self._accept_once(call, boot, token, hold_seconds, None)
 
     def _accept_once(
-        self, call: Call, body: CreateBody, key: ClientKey | None, hold_seconds: int, judged_by: int | None
+        self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int, judged_by: int | None
     ) -> AcceptedBatch:
-        arrival, given = self.prepare(call, body)
-        admission = msgspec.structs.replace(arrival.admission, judged_by=judged_by)
-        arrival = msgspec.structs.replace(arrival, admission=admission)
+        boot_secrets = self._boot_secrets.of_boot(boot)
+        batch = self.prepare(call, boot, boot_secrets, judged_by)
         began = time.time()
         if hold_seconds:
             now = self._database.now()
-            arrival = msgspec.structs.replace(arrival, held_until=now + hold_seconds)
-            accepted, kept = self._database.write(_accept_held, arrival, key, now, self._settings.max_holds)
-        elif key is None:
-            accepted, kept = self._group_commit(arrival), None
+            batch = msgspec.structs.replace(batch, token=token, held_until=now + hold_seconds)
+            accepted = self._database.write(_accept_held, batch, now, self._settings.max_holds)
+        elif token is None:
+            accepted = self._group_commit(batch)
         else:
-            accepted, kept = self._database.write(_accept, arrival, key, self._database.now())
-        if not accepted.replayed:
+            [accepted] = self._store([msgspec.structs.replace(batch, token=token)])
+        if accepted.replayed:
+            password = self._boot_secrets.repeated_password(accepted.batch_id, accepted.sealed)
+        else:
             metrics.since(metrics.STAGE["accept"], began)
             metrics.ACCEPTED.inc(len(accepted.uuids))
-            return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.answered(given))
-        return AcceptedBatch(accepted=accepted, admin_pass=self._boot_secrets.repeated_password(accepted.batch_id, kept))
+            password = self._boot_secrets.answered(boot_secrets)
+        return AcceptedBatch(accepted=accepted, admin_pass=password)
 
-    def prepare(self, call: Call, body: CreateBody) -> tuple[NewBatch, BootSecrets]:
-        """The batch to store, with everything that the body names looked up, and the secrets of its guests. Writes nothing.
+    def _store(self, batches: Sequence[NewBatch]) -> list[Accepted]:
+        """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone."""
+        return self._database.write(accepting.accept, batches, self._database.now())
 
+    def prepare(self, call: Call, boot: BootRequest, boot_secrets: BootSecrets, judged_by: int | None = None) -> NewBatch:
+        """The batch to store, with everything that the request names looked up. Writes nothing.
+
+        ``boot_secrets``: of its guests. ``judged_by``: see ``Admission``.
         Raises errors.Invalid and errors.Forbidden, naming the field.
         """
-        server = body.server
-        least, count = create.counts(server, self._settings.max_servers_per_request)
-        if server.personality:
-            create.check_personality(server.personality, self._limits.in_force(call))
-        batch_id = call.context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
-        uuids = [str(uuid4()) for _ in range(count)]
-        given = self._boot_secrets.given(server)
-        sealed = self._boot_secrets.seal(batch_id, given)
-        spec = self._spec(call, body, (least, count), batch_id, has_secrets=sealed is not None)
-        planned = ports.plan(
-            server.networks, count, self._catalog.networks(call), partial(self._project_ports, call.context.project_id)
+        context = call.context
+        limits = self._limits.in_force(call)
+        check_personality(boot_secrets.files, limits)
+        batch_id = context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
+        sealed = self._boot_secrets.seal(batch_id, boot_secrets)
+        spec = self._spec(call, boot, batch_id, limits, has_secrets=sealed is not None)
+        planned = ports.plan(boot.networks, boot.count, self._catalog.networks(call), partial(self._ports_of, context.project_id))
+        properties = msgspec.structs.replace(spec.properties, networks=ports.text(planned))
+        return NewBatch(
+            spec=msgspec.structs.replace(spec, properties=properties),
+            servers=tuple(
+                NewServer(uuid=str(uuid4()), name=name, launch_index=index)
+                for index, name in enumerate(boot.server_names(boot.count))
+            ),
+            deadline=self._database.now() + self._settings.build_timeout,
+            admission=Admission(
+                limits=self._limits.of_servers(call),
+                at_least=boot.min_count,
+                group_members=self._limits.of(context.project_id, call)["server_group_members"],
+                user_group_members=self._limits.of_user(context.project_id, context.user_id, call).get(
+                    "server_group_members", UNLIMITED
+                ),
+                unique_names=self._settings.unique_server_names,
+                judged_by=judged_by,
+            ),
+            sealed=sealed,
+            ports=planned,
         )
-        spec = msgspec.structs.replace(spec, properties=msgspec.structs.replace(spec.properties, networks=ports.text(planned)))
-        servers = [
-            NewServer(uuid=uuid, name=name, launch_index=index)
-            for index, (uuid, name) in enumerate(zip(uuids, create.names(server, count), strict=True))
-        ]
-        deadline = self._database.now() + self._settings.build_timeout
-        most = self._limits.of(spec.project_id, call)["server_group_members"]
-        admission = Admission(
-            limits=self._limits.of_servers(call),
-            at_least=least,
-            group_members=most,
-            user_group_members=self._limits.of_user(spec.project_id, spec.user_id, call).get("server_group_members", UNLIMITED),
-            unique_names=self._settings.unique_server_names,
-        )
-        arrival = NewBatch(spec=spec, servers=tuple(servers), deadline=deadline, admission=admission, sealed=sealed, ports=planned)
-        return arrival, given
 
-    def dry_run(self, call: Call, body: CreateBody) -> ForeseenBatch:
+    def dry_run(self, call: Call, boot: BootRequest) -> ForeseenBatch:
         """What ``accept`` would store, and why it would not. Writes nothing. Raises what ``prepare`` does."""
-        arrival, _ = self.prepare(call, body)
-        count, refusals = self._database.read(builds.foresee, arrival)
-        names = create.names(body.server, count)
-        fences = {server.uuid: 1 for server in arrival.servers[:count]}
-        spec = msgspec.structs.replace(arrival.spec, num_instances=count, fences=fences)
-        return ForeseenBatch(spec=spec, names=tuple(names), refusals=tuple(refusals))
+        batch = self.prepare(call, boot, self._boot_secrets.of_boot(boot))
+        count, refusals = self._database.read(accepting.foresee, batch)
+        fences = {server.uuid: 1 for server in batch.servers[:count]}
+        spec = msgspec.structs.replace(batch.spec, num_instances=count, fences=fences)
+        return ForeseenBatch(spec=spec, names=tuple(boot.server_names(count)), refusals=tuple(refusals))
 
-    def _accept_all(self, arrivals: Sequence[NewBatch]) -> list[Accepted | Exception]:
-        """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone.
-        Only a request that is alone may be given fewer servers.
-        """
-        if len(arrivals) > 1:
-            return list(self._database.write(builds.accept_all, arrivals, self._database.now()))
-        return [self._database.write(_accept, arrival, None, self._database.now())[0] for arrival in arrivals]
-
-    def _spec(self, call: Call, body: CreateBody, counts: tuple[int, int], batch_id: str, *, has_secrets: bool) -> RequestSpec:
-        """``counts``: the minimum number of servers, and their number."""
-        server, context = body.server, call.context
-        least, count = counts
-        all_or_nothing = body.all_or_nothing()
-        destination = self._destination(call, server.availability_zone)
-        requested = self._requested(call, server, destination)
-        for group in server.security_groups:
-            if not security_groups.names(context.project_id, group.name):
-                raise errors.Invalid(f"server.security_groups: security group {group.name[:80]!r} could not be found")
-        hints = body.hints()
-        _check(hints, body.hints_field)
-        flavor = self.flavor(call, create.flavor_ref(server), "server.flavorRef")
+    def _spec(self, call: Call, boot: BootRequest, batch_id: str, limits: Mapping[str, int], *, has_secrets: bool) -> RequestSpec:
+        """``limits``: those of the caller, by name."""
+        context, hints = call.context, boot.hints
+        destination = self._destination(call, boot.availability_zone)
+        requested = self._requested(call, boot, destination)
+        for name in boot.security_groups:
+            if not security_groups.names(context.project_id, name):
+                raise errors.Invalid(f"server.security_groups: security group {name[:80]!r} could not be found")
+        try:
+            scheduler_hints.check(hints)
+        except errors.Invalid as error:
+            raise errors.Invalid(f"{boot.hints_field}.{error}") from None
+        if hints.get("ignore_hosts") and not call.may(policies.FORCED_HOST):
+            raise errors.Forbidden(f"{boot.hints_field}.ignore_hosts: policy does not let you name hosts")
+        flavor = self.flavor(call, boot.flavor, "server.flavorRef")
+        checked_metadata(boot.properties.metadata, limits["metadata_items"])
+        key_name = boot.properties.key_name
+        public_key = named_public_key(self._database, call, key_name, "server") if key_name is not None else None
         spec = RequestSpec(
             batch_id=batch_id,
             request_id=context.request_id,
             project_id=context.project_id,
             user_id=context.user_id,
-            name=server.name,
+            name=boot.name,
             flavor=flavor,
-            image=self._images.at_boot(call, create.image_id(server), flavor),
-            num_instances=count,
-            min_count=least if least < count and not all_or_nothing else None,
+            image=self._images.at_boot(call, boot.image_id, flavor),
+            num_instances=boot.count,
+            min_count=boot.min_count if boot.min_count < boot.count and not boot.all_or_nothing else None,
             availability_zone=destination.zone,
-            group=self._group(call, hints.get("group", ()), body.hints_field),
-            ignore_hosts=_ignored(call, hints.get("ignore_hosts", ()), body.hints_field),
+            group=self._group(call, hints.get("group", ()), boot.hints_field),
+            ignore_hosts=hints.get("ignore_hosts", ()),
             force_hosts=destination.hosts,
             force_nodes=destination.nodes,
             requested_destination=requested,
             scheduler_hints=hints,
             # A retry on another host would ignore the forced host.
             max_attempts=1 if destination.hosts or destination.nodes else self._settings.max_attempts,
-            properties=create.properties(server, self._key(call, server.key_name), self._limits.in_force(call)["metadata_items"]),
+            properties=msgspec.structs.replace(boot.properties, public_key=public_key),
             has_secrets=has_secrets,
-            all_or_nothing=all_or_nothing,
+            all_or_nothing=boot.all_or_nothing,
         )
         if scheduler_hints.FAULT_DOMAIN in hints:
-            self._check_fault_domain(spec, f"{body.hints_field}.{scheduler_hints.FAULT_DOMAIN}")
+            self._check_fault_domain(spec, f"{boot.hints_field}.{scheduler_hints.FAULT_DOMAIN}")
         return spec
 
     def _check_fault_domain(self, spec: RequestSpec, field: str) -> None:
@@ -232,13 +233,10 @@ class Acceptor:
         if spec.group.policy is GroupPolicy.AFFINITY:
             raise errors.Invalid(f"{field}: a group with the policy affinity runs on one host; it has no fault domains")
 
-    def _project_ports(self, project_id: str, uuids: Collection[str]) -> dict[str, ProjectPort]:
+    def _ports_of(self, project_id: str, uuids: Collection[str]) -> dict[str, ProjectPort]:
         """Those of these ports that the project has made."""
         found = self._database.read(project_ports.by_uuid, uuids)
         return {uuid: port for uuid, port in found.items() if port.project_id == project_id}
-
-    def _key(self, call: Call, name: str | None) -> str | None:
-        return named_public_key(self._database, call, name, "server") if name is not None else None
 
     def flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
         """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""
@@ -266,9 +264,9 @@ class Acceptor:
             self._refuse_unknown("server.availability_zone", host or None, node or None)
         return ZoneAndHost(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
 
-    def _requested(self, call: Call, server: ServerBody, forced: ZoneAndHost) -> Destination | None:
+    def _requested(self, call: Call, boot: BootRequest, forced: ZoneAndHost) -> Destination | None:
         """The host and node asked for, which must pass all filters. Raises errors.Forbidden and errors.Invalid."""
-        host, node = server.host, server.hypervisor_hostname
+        host, node = boot.host, boot.hypervisor_hostname
         if host is None and node is None:
             return None
         field = "server.host" if host is not None else "server.hypervisor_hostname"
@@ -295,44 +293,10 @@ class Acceptor:
         return group
 
 
-def _accept(tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float) -> tuple[Accepted, str | None]:
-    """Returns also the sealed secrets if the batch had been accepted before."""
-    accepted = builds.accept(
-        tx,
-        arrival.spec,
-        arrival.servers,
-        now=now,
-        deadline=arrival.deadline,
-        token=key.value if key else None,
-        digests=key.digests if key else (),
-        admission=arrival.admission,
-        sealed=arrival.sealed,
-        ports=arrival.ports,
-        held_until=arrival.held_until,
-    )
-    return accepted, secrets.of_request(tx, accepted.batch_id) if accepted.replayed else None
-
-
-def _accept_held(
-    tx: ApiTransaction, arrival: NewBatch, key: ClientKey | None, now: float, limit: int
-) -> tuple[Accepted, str | None]:
-    """The same of a batch with a hold."""
-    accepted, kept = _accept(tx, arrival, key, now)
+def _accept_held(tx: ApiTransaction, batch: NewBatch, now: float, limit: int) -> Accepted:
+    """Accept a batch with a hold."""
+    [accepted] = accepting.accept(tx, [batch], now)
     if not accepted.replayed:
-        spec = arrival.spec
-        until = arrival.held_until or now
-        holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit)
-    return accepted, kept
-
-
-def _check(given: scheduler_hints.Hints, field: str) -> None:
-    try:
-        scheduler_hints.check(given)
-    except errors.Invalid as error:
-        raise errors.Invalid(f"{field}.{error}") from None
-
-
-def _ignored(call: Call, hosts: tuple[str, ...], field: str) -> tuple[str, ...]:
-    if hosts and not call.may(policies.FORCED_HOST):
-        raise errors.Forbidden(f"{field}.ignore_hosts: policy does not let you name hosts")
-    return hosts
+        spec = batch.spec
+        holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, batch.held_until or now, limit)
+    return accepted

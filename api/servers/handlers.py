@@ -14,24 +14,25 @@ from msgspec import UNSET
 from api.http import call as calls
 from api.http import policies, schemas
 from api.http.call import Call
-from api.http.idempotency import ClientKey, client_key
+from api.http.idempotency import client_key
 from api.http.microversions import Since, Version
 from api.http.paging import Position, next_link, page_of
 from api.http.rate_limit import RequestRateLimit
 from api.http.validation import VersionedValidator, canonical_ipv6, read_body, validated_by
 from api.http.versions import answer
-from api.lookup import create, server_view
-from api.lookup.create import CreateBody
+from api.lookup import boot_request, server_view
+from api.lookup.boot_request import BootRequest
 from api.lookup.doorbell import Doorbell
 from api.lookup.hosts import HostWatch
 from api.lookup.server_lookup import Finder
 from api.lookup.silence import Silences, Silent
 from api.opts import ApiSettings
-from api.servers.accept import AcceptedBatch, Acceptor
+from api.servers.accept import Acceptor
 from api.servers.edits import ServerEdits
 from api.servers.operate import Operations
 from api.servers.query import server_query
 from db.api.operations import operations
+from db.api.queue.accepting import ClientToken
 from db.api.servers import addresses, listing, mappings
 from db.api.servers.edits import Edit
 from db.api.servers.listing import ServerQuery
@@ -64,40 +65,35 @@ class BootServers:
         """The schema of the body in this version."""
         return self._validator.schema(version)
 
-    def read(self, req: falcon.Request, call: Call) -> tuple[dict[str, Any], CreateBody]:
-        """The body as it came and as a record. Raises TooFast, errors.Invalid and what ``read_body`` does."""
+    def read(self, req: falcon.Request, call: Call) -> tuple[dict[str, Any], BootRequest]:
+        """The body as it came, and what it asks for. Raises TooFast, errors.Invalid and what ``read_body`` does."""
         self._pace.take(call.context.project_id)
         document = read_body(req, self._settings.max_body_size)
         self._validator.check(call.version, document)
-        return document, create.parse(document)
+        return document, boot_request.parse(document, self._settings.max_servers_per_request)
 
-    def key_of(self, req: falcon.Request, call: Call, document: dict[str, Any]) -> ClientKey | None:
+    def token_of(self, req: falcon.Request, call: Call, document: dict[str, Any]) -> ClientToken | None:
         """The client's key for this body; None if it gave none. Raises errors.Invalid."""
         return client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         call = calls.of(req)
-        document, body = self.read(req, call)
-        key = self.key_of(req, call, document)
-        taken = self._acceptor.accept(call, body, key)
+        document, boot = self.read(req, call)
+        taken = self._acceptor.accept(call, boot, self.token_of(req, call, document))
         accepted = taken.accepted
         for uuid in accepted.uuids:
             step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
         self._doorbell.accepted(call.context, accepted.batch_id)
-        self._answer(call, resp, body.server, taken)
-
-    def _answer(self, call: Call, resp: falcon.Response, asked: create.ServerBody, taken: AcceptedBatch) -> None:
-        if schemas.BOOLEANS[asked.return_reservation_id]:
-            answer(resp, {"reservation_id": server_view.reservation_id(taken.accepted.batch_id)}, 202)
+        if boot.wants_reservation:
+            answer(resp, {"reservation_id": server_view.reservation_id(accepted.batch_id)}, 202)
             return
-        first = taken.accepted.uuids[0]
-        links = call.link("servers", first)
+        links = call.link("servers", accepted.uuids[0])
         resp.location = links[0]["href"]
         server: dict[str, Any] = {
-            "id": first,
+            "id": accepted.uuids[0],
             "links": links,
-            "OS-DCF:diskConfig": asked.disk_config,
-            "security_groups": [{"name": group.name} for group in asked.security_groups],
+            "OS-DCF:diskConfig": boot.disk_config,
+            "security_groups": [{"name": name} for name in boot.security_groups],
         }
         if taken.admin_pass is not None:
             server["adminPass"] = taken.admin_pass

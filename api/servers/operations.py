@@ -14,7 +14,7 @@ from api.http.call import Call
 from api.http.microversions import Since
 from api.http.validation import checked_metadata
 from api.http.versions import answer
-from api.lookup import create, server_view
+from api.lookup import boot_request, server_view
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.hosts import HostWatch
 from api.lookup.image_needs import ImageNeeds
@@ -133,7 +133,7 @@ class OperationActions:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         limits = self._operations.limits(call)
         given = self._boot_secrets.given_again(value)
-        create.check_personality(given.files, limits, "rebuild")
+        boot_request.check_personality(given.files, limits, "rebuild")
         drive = self._drive_changes(call, value, given)
         server, spec = self._operations.built_as(call, server_id)
         judged = self._judged(call, server, spec, value["imageRef"], Kind.REBUILD)

@@ -15,12 +15,13 @@ from typing import TypeVar
 
 import pytest
 
-from db.api.queue import builds
+from db.api.queue.accepting import Accepted, NewServer
 from db.sql.engine import OutcomeUnknown
 from objects.network import PortRequest
 from objects.spec import ServerProperties
 from service.periodic import wait_until
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.bus import embedded_url
 from tests.support.commits import CommitProxy
 from tests.support.ground import Ground
@@ -108,11 +109,11 @@ class Client:
         token = str(uuid.uuid4())
         self.booted += self._insist("accept", lambda: self._accept(token, count)).uuids
 
-    def _accept(self, token: str, count: int) -> builds.Accepted:
-        now, servers = time.time(), [builds.NewServer(uuid=str(uuid.uuid4()), name=f"s{n}", launch_index=n) for n in range(count)]
+    def _accept(self, token: str, count: int) -> Accepted:
+        now, servers = time.time(), [NewServer(uuid=str(uuid.uuid4()), name=f"s{n}", launch_index=n) for n in range(count)]
         ports, write = (PortRequest(network=self.network),), self._cloud.api.write
         spec = fleet.spec(properties=ServerProperties(networks=self.network.uuid))
-        return write(builds.accept, spec, servers, now=now, deadline=now + 120.0, token=token, ports=ports)
+        return write(accept_batch, spec, servers, now=now, deadline=now + 120.0, token=token, ports=ports)
 
     def delete(self, server: str) -> None:
         self._insist("delete", lambda: self._cloud.delete(server) or True)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from db.api.deployment import cell_mappings
 from db.api.queue import builds, holds, leases
+from db.api.queue.accepting import NewServer
 from db.api.rows import tables
 from db.api.rows.incarnation import Known
 from db.api.rows.tables import build_requests, client_tokens, feed_cursors, instance_mappings
@@ -19,6 +20,7 @@ from db.sql.engine import Database
 from objects.base import Object
 from objects.spec import RequestSpec
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.fleet import CELLS, Site
 
 NOW = 1000.0
@@ -64,7 +66,7 @@ class Queue:
     ) -> RequestSpec:
         """A batch of ``count`` servers, queued."""
         spec = fleet.spec(**asked)
-        self.database.write(builds.accept, spec, servers(count), now=now, deadline=deadline, token=token)
+        self.database.write(accept_batch, spec, servers(count), now=now, deadline=deadline, token=token)
         return spec
 
     def hold(self, count: int = 1, *, until: float = NOW + 600.0, **asked: Any) -> RequestSpec:
@@ -135,15 +137,15 @@ class Queue:
 
 
 def accept_held(
-    tx: ApiTransaction, spec: RequestSpec, some: Sequence[builds.NewServer], *, now: float, deadline: float, until: float
+    tx: ApiTransaction, spec: RequestSpec, some: Sequence[NewServer], *, now: float, deadline: float, until: float
 ) -> None:
     """Accept a batch with a hold that ends at ``until``."""
-    builds.accept(tx, spec, some, now=now, deadline=deadline, held_until=until)
+    accept_batch(tx, spec, some, now=now, deadline=deadline, held_until=until)
     holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit=100)
 
 
-def servers(count: int) -> Sequence[builds.NewServer]:
-    return [builds.NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
+def servers(count: int) -> Sequence[NewServer]:
+    return [NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
 
 
 def _empty(tx: Connection) -> None:

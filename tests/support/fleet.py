@@ -12,7 +12,8 @@ import msgspec
 import sqlalchemy as sa
 
 from db.api.claims import claims
-from db.api.queue import builds, leases
+from db.api.queue import leases
+from db.api.queue.accepting import NewServer
 from db.api.rows import spec_fields
 from db.api.rows.tables import (
     allocations,
@@ -53,6 +54,7 @@ from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.table.host_table import HostTable
 from scheduler.view import FleetView
+from tests.support.accepted import accept_batch
 from tests.support.databases import api_database
 
 CELLS = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222")
@@ -234,10 +236,10 @@ class Site:
     def leased(self, asked: RequestSpec, count: int = 1) -> RequestSpec:
         """Accept ``count`` servers of the request and lease them; the spec comes back with their fences."""
         now = time.time()
-        servers = [builds.NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
+        servers = [NewServer(uuid=str(uuid.uuid4()), name=f"server-{n}", launch_index=n) for n in range(count)]
         if asked.group is not None:
             self.database.write(_ensure_group, asked.group)
-        self.database.write(builds.accept, asked, servers, now=now, deadline=now + 600)
+        self.database.write(accept_batch, asked, servers, now=now, deadline=now + 600)
         fences: dict[str, int] = {}
         while len(fences) < count:  # rows that another transaction is looking at just now are skipped by a lease
             for batch in self.database.write(leases.lease, "test", [asked.batch_id], now, 600.0):

@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.api.queue import builds
 from db.api.rows import tables
 from db.api.rows.tables import addresses as rows
 from db.api.servers import addresses, networks
@@ -18,6 +17,7 @@ from objects.network import Network, PortRequest, Subnet
 from objects.port import Port
 from objects.spec import ServerProperties
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, servers
 
 
@@ -47,7 +47,7 @@ def accept_on(
     """A batch of servers with one interface each; their uuids."""
     ports = (PortRequest(network=network, fixed_ip=fixed_ip),)
     spec = fleet.spec(size, properties=ServerProperties(networks=network.uuid))
-    return list(database.write(builds.accept, spec, servers(count), now=NOW, deadline=FAR, ports=ports, **asked).uuids)
+    return list(database.write(accept_batch, spec, servers(count), now=NOW, deadline=FAR, ports=ports, **asked).uuids)
 
 
 def ports_of(database: Database | ApiDatabase, *uuids: str) -> dict[str, tuple[Port, ...]]:

@@ -43,6 +43,7 @@ from db.api.claims import server_groups
 from db.api.operations import accepting, operations, steps
 from db.api.operations.accepting import NewOperation
 from db.api.queue import builds, leases
+from db.api.queue.accepting import NewServer
 from db.api.rows import incarnation
 from db.api.rows.tables import incarnation as incarnation_rows
 from db.cell import services, tasks
@@ -64,6 +65,7 @@ from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
 from service.periodic import Every, Periodic
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.interleaving import Task
 from tests.support.network import Held, Network, Server
 from tests.support.stepped_parts import (
@@ -410,9 +412,9 @@ class SteppedWorld:
         batch = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"batch {self._numbers['batch']}"))
         spec, now = fleet.spec(batch_id=batch, num_instances=count, **asked), time.time()
         new = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{batch} {n}")) for n in range(count)]
-        servers = [builds.NewServer(uuid=key, name=f"server-{n}", launch_index=n) for n, key in enumerate(new)]
+        servers = [NewServer(uuid=key, name=f"server-{n}", launch_index=n) for n, key in enumerate(new)]
         with self.files.well():
-            self.files.databases["api"].write(builds.accept, spec, servers, now=now, deadline=now + EVER)
+            self.files.databases["api"].write(accept_batch, spec, servers, now=now, deadline=now + EVER)
         return spec.batch_id, new
 
     def group(self, policy: GroupPolicy) -> ServerGroup:

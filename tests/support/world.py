@@ -49,6 +49,7 @@ from service.periodic import wait_until
 from service.rate_limited_log import RateLimitedLog
 from service.vault import Vault
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.agents import Agents
 from tests.support.closing import Closing
 from tests.support.conductor import Mapped, Row, accept_held, read_mapped, read_requests, servers
@@ -174,7 +175,7 @@ class World:
     def accept(self, count: int = 1, *, timeout: float = 60.0, **asked: Any) -> RequestSpec:
         """A batch that is durable, and that nobody was told of."""
         spec, now = fleet.spec(**asked), self.api.now()
-        self.api.write(builds.accept, spec, servers(count), now=now, deadline=now + timeout)
+        self.api.write(accept_batch, spec, servers(count), now=now, deadline=now + timeout)
         return spec
 
     def hold(self, count: int = 1, *, seconds: float = 60.0, timeout: float = 60.0, **asked: Any) -> RequestSpec:

@@ -33,15 +33,31 @@ class NewServer(Object, frozen=True, kw_only=True):
     launch_index: int = 0
 
 
-class NewBatch(Object, frozen=True, kw_only=True):
-    """A batch to accept. ``sealed``: its sealed secrets, if it has any. ``ports``: the network interfaces of each server.
+class ClientToken(Object, frozen=True, kw_only=True):
+    """A client's key for its request.
 
-    ``held_until``: the end of its hold, in seconds since the epoch; None: it is built at once.
+    ``digests``: of the request, as ``KEY.DIGEST``, one per known key; the first one is stored.
+    """
+
+    value: str
+    digests: tuple[str, ...] = ()
+
+
+class NewBatch(Object, frozen=True, kw_only=True):
+    """A batch to accept.
+
+    ``deadline``: when its builds must have ended, in seconds since the epoch.
+    ``token``: names the request; a batch with a token is accepted alone. None: every request is a new one.
+    ``sealed``: its sealed secrets, if it has any.
+    ``ports``: the network interfaces of each server.
+    ``held_until``: the end of its hold, in seconds since the epoch, for which the caller adds the row (``holds.begin``);
+    None: it is built at once.
     """
 
     spec: RequestSpec
     servers: tuple[NewServer, ...]
     deadline: float
+    token: ClientToken | None = None
     admission: Admission = ANY
     sealed: str | None = None
     ports: tuple[PortRequest, ...] = ()
@@ -52,11 +68,19 @@ class NewBatch(Object, frozen=True, kw_only=True):
 
 
 class Accepted(Object, frozen=True, kw_only=True):
-    """An accepted batch. ``replayed``: the client token was used before; these are the servers of the first request."""
+    """An accepted batch.
+
+    ``replayed``: the client token was used before; these are the servers of the first request. ``sealed``: its sealed secrets then,
+    while they are stored.
+    """
 
     batch_id: str
     uuids: tuple[str, ...]
     replayed: bool = False
+    sealed: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Accepted({self.batch_id}, {self.uuids}, replayed={self.replayed})"
 
 
 _INSERT_SPEC = sa.insert(request_specs)
@@ -71,50 +95,39 @@ _RENAME = (
 )
 
 
-def accept(
-    tx: ApiTransaction,
-    spec: RequestSpec,
-    servers: Sequence[NewServer],
-    *,
-    now: float,
-    deadline: float,
-    token: str | None = None,
-    digests: Sequence[str] = (),
-    admission: Admission = ANY,
-    sealed: str | None = None,
-    ports: Sequence[PortRequest] = (),
-    held_until: float | None = None,
-) -> Accepted:
-    """Store the whole batch and charge its project. For a client token that was used before, return what was accepted then.
+def accept(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) -> list[Accepted]:
+    """Store these batches and charge their projects. Of a batch that is alone, the quota may admit some of the servers.
 
-    ``digests``: the digest of the request that carries the token, as ``KEY.DIGEST``, one per known key; the first one is stored.
-    ``sealed``: the batch's sealed secrets, if it has any. ``ports``: the network interfaces of each server. ``held_until``: the end
-    of its hold, for which the caller adds the row (``holds.begin``); None: it is built at once.
-    Raises ``epochs.Superseded`` if the batch was judged by rows that have changed.
-    Raises ``errors.Conflict`` if a uuid or a name is taken, the servers of the token were purged, or a network has too few
-    addresses. Raises ``errors.KeyReused`` if the token was used for another request, and ``errors.OverQuota`` if the quota has no
-    room.
+    For a client token that was used before, return what was accepted then. Raises:
+
+    - ``epochs.Superseded`` if a batch was judged by rows that have changed.
+    - ``errors.OverQuota`` if the quotas have no room for all of several batches, although one alone may fit, or for ``at_least``
+      servers of a single batch.
+    - ``errors.Conflict`` if a uuid or a name is taken, the servers of the token were purged, or a network has too few addresses.
+    - ``errors.KeyReused`` if the token was used for another request.
+
+    After any the caller must roll back, and accept each of several batches alone.
     """
-    if token is not None and (earlier := _replay(tx, spec, token, digests, now)) is not None:
-        return earlier
-    arrival = NewBatch(
-        spec=spec,
-        servers=tuple(servers),
-        deadline=deadline,
-        admission=admission,
-        sealed=sealed,
-        ports=tuple(ports),
-        held_until=held_until,
-    )
-    _insert(tx, [arrival], now)
-    # Last, to lock the project's row for a short time: other transactions that accept for this project wait for it.
-    count = quotas.charge(tx, spec, len(servers), admission)
-    if count < len(servers):
-        servers = _cut(tx, arrival, count)
-        if ports:
-            addresses.give_back(tx, [server.uuid for server in arrival.servers[count:]], now)
-    _refuse_crowds(tx, [arrival])
-    return Accepted(batch_id=spec.batch_id, uuids=tuple(s.uuid for s in servers))
+    first = batches[0]
+    if first.token is not None and (earlier := _replay(tx, first.spec, first.token, now)) is not None:
+        return [earlier]
+    _insert(tx, batches, now)
+    # Last, to lock the rows of projects for a short time: other transactions that accept for them wait.
+    count = len(first.servers)
+    if len(batches) == 1:
+        count = quotas.charge(tx, first.spec, count, first.admission)
+        _cut(tx, first, count, now)
+    else:
+        judged_by = {batch.admission.judged_by for batch in batches}
+        usage = shares((b.spec.project_id, b.spec.user_id, QuotaUsage.of(b.spec.flavor, len(b.servers))) for b in batches)
+        for project_id, by_user in usage.items():
+            quotas.charge_all(tx, project_id, by_user, first.admission.limits, judged_by)
+    _refuse_crowds(tx, batches)
+    servers = [first.servers[:count], *(batch.servers for batch in batches[1:])]
+    return [
+        Accepted(batch_id=batch.spec.batch_id, uuids=tuple(server.uuid for server in its))
+        for batch, its in zip(batches, servers, strict=True)
+    ]
 
 
 def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
@@ -142,21 +155,6 @@ def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
     except errors.Conflict as refusal:
         refusals.append(str(refusal))
     return count, refusals
-
-
-def accept_all(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> list[Accepted]:
-    """Accept several batches without client tokens, if the quotas have room for all of their servers.
-
-    Raises ``errors.OverQuota`` if they have not, although a single batch may fit, ``errors.Conflict``, and ``epochs.Superseded`` if
-    one of them was judged by rows that have changed. After any the caller must roll back and accept each batch alone.
-    """
-    _insert(tx, arrivals, now)
-    judged_by = {arrival.admission.judged_by for arrival in arrivals}
-    more = shares((a.spec.project_id, a.spec.user_id, QuotaUsage.of(a.spec.flavor, len(a.servers))) for a in arrivals)
-    for project_id, by_user in more.items():
-        quotas.charge_all(tx, project_id, by_user, arrivals[0].admission.limits, judged_by)
-    _refuse_crowds(tx, arrivals)
-    return [Accepted(batch_id=a.spec.batch_id, uuids=tuple(server.uuid for server in a.servers)) for a in arrivals]
 
 
 def _keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[str, str]:
@@ -237,9 +235,11 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
         addresses.claim(tx, wanted)
 
 
-def _cut(tx: ApiTransaction, arrival: NewBatch, count: int) -> Sequence[NewServer]:
-    """Delete the rows just written for all but the first ``count`` servers; return the servers that stay."""
-    spec, servers = arrival.spec, arrival.servers
+def _cut(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> None:
+    """Delete what was just written for all but the first ``count`` servers."""
+    spec, servers = batch.spec, batch.servers
+    if count == len(servers):
+        return
     surplus = sorted(server.uuid for server in servers[count:])
     for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
         delete(tx, surplus)
@@ -249,23 +249,25 @@ def _cut(tx: ApiTransaction, arrival: NewBatch, count: int) -> Sequence[NewServe
         hostname = hostnames.of(spec, spec.name, servers[0].uuid)
         tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name, "to_hostname": hostname})
         before, after = (
-            server_name.name_key(arrival.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)
+            server_name.name_key(batch.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)
         )
         server_names.rename(tx, servers[0].uuid, before, after, spec.name)
-    return servers[:count]
+    if batch.ports:
+        addresses.give_back(tx, [server.uuid for server in servers[count:]], now)
 
 
-def _replay(tx: ApiTransaction, spec: RequestSpec, token: str, digests: Sequence[str], now: float) -> Accepted | None:
-    digest = digests[0] if digests else None
-    row = {"project_id": spec.project_id, "token": token, "batch_id": spec.batch_id, "created_at": now, "digest": digest}
+def _replay(tx: ApiTransaction, spec: RequestSpec, token: ClientToken, now: float) -> Accepted | None:
+    """What was accepted for this token before; None if it is new, and stored now."""
+    digest = token.digests[0] if token.digests else None
+    row = {"project_id": spec.project_id, "token": token.value, "batch_id": spec.batch_id, "created_at": now, "digest": digest}
     if dialect.insert_new(tx, client_tokens, [row]):
         return None
     used = tx.execute(
         sa.select(client_tokens.c.batch_id, client_tokens.c.digest).where(
-            client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token
+            client_tokens.c.project_id == spec.project_id, client_tokens.c.token == token.value
         )
     ).one()
-    if not _is_digest_of(used.digest, digests):
+    if not _is_digest_of(used.digest, token.digests):
         raise errors.KeyReused("Idempotency-Key: was used for another request; use a new key for each request.")
     query = sa.select(instance_mappings.c.instance_uuid).where(instance_mappings.c.batch_id == used.batch_id)
     uuids = tuple(tx.execute(query.order_by(instance_mappings.c.launch_index)).scalars())
@@ -273,7 +275,7 @@ def _replay(tx: ApiTransaction, spec: RequestSpec, token: str, digests: Sequence
         raise errors.Conflict(
             "Idempotency-Key: the servers of this key were deleted and are no longer on record; use a new key to boot others."
         )
-    return Accepted(batch_id=used.batch_id, uuids=uuids, replayed=True)
+    return Accepted(batch_id=used.batch_id, uuids=uuids, replayed=True, sealed=secrets.of_request(tx, used.batch_id))
 
 
 def _is_digest_of(used: str | None, digests: Sequence[str]) -> bool:

@@ -17,7 +17,6 @@ from db.api.claims import claims
 from db.api.operations import steps
 from db.api.projects import quotas
 from db.api.queue import leases
-from db.api.queue.accepting import Accepted, NewBatch, NewServer, accept, accept_all, foresee
 from db.api.rows.tables import build_requests, client_tokens, instance_mappings
 from db.api.servers import addresses, edits
 from db.sql.connection import ApiTransaction
@@ -29,23 +28,6 @@ from objects.base import Object
 from objects.cell import CELL0_UUID
 from objects.operation import NOBODY, Initiator
 from objects.quota import QuotaUsage
-
-__all__ = [
-    "Accepted",
-    "Burial",
-    "Deleted",
-    "HandOver",
-    "NewBatch",
-    "NewServer",
-    "accept",
-    "accept_all",
-    "bury",
-    "delete",
-    "foresee",
-    "forget_tokens",
-    "hand_over",
-    "hand_over_twins",
-]
 
 
 class HandOver(Object, frozen=True, kw_only=True):

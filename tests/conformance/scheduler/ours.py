@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from api.lookup import create
+from api.lookup import boot_request
 from api.lookup.image_needs import ImageNeeds
 from images.store import FolderStore
 from objects.aggregate import Aggregate
@@ -83,8 +83,8 @@ class ImageDoor:
         self._store.change(image["id"], "image", ImageDetails(properties=image["properties"]))
         device = {"source_type": "image", "destination_type": "local", "uuid": image["id"], "boot_index": 0}
         named = {"imageRef": image["id"]} if len(self._images) % 2 else {"block_device_mapping_v2": [device]}
-        body = create.parse({"server": {"name": "web", "flavorRef": "f"} | named})
-        return self._needs.known(create.image_id(body.server), "p", "server.imageRef")
+        boot = boot_request.parse({"server": {"name": "web", "flavorRef": "f"} | named}, 1)
+        return self._needs.known(boot.image_id, "p", "server.imageRef")
 
 
 IMAGES = ImageDoor()

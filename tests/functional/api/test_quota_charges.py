@@ -17,6 +17,8 @@ import sqlalchemy as sa
 
 from db.api.projects import quotas
 from db.api.queue import builds
+from db.api.queue.accepting import Accepted, NewBatch, NewServer
+from db.api.queue.accepting import accept as accept_batches
 from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from db.api.rows.tables import instance_mappings
@@ -30,6 +32,7 @@ from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.quota import Admission, OwnLimits, QuotaLimits, QuotaUsage
 from tests.functional.db.test_db_lock_order import counting
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
 from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS
@@ -58,11 +61,11 @@ def accept(
     at_least: int | None = None,
     project: str = "p",
     limits: QuotaLimits = NONE,
-) -> builds.Accepted:
+) -> Accepted:
     spec = fleet.spec(size=SIZE, project_id=project, name="web", num_instances=count)
     admission = Admission(limits=limits, at_least=at_least)
-    news = [builds.NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count)]
-    return queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, token=token, admission=admission)
+    news = [NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count)]
+    return queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, token=token, admission=admission)
 
 
 def used(queue: Queue, project: str = "p") -> QuotaUsage:
@@ -199,7 +202,7 @@ def test_a_refused_batch_leaves_nothing_and_its_token_unused(queue: Queue) -> No
 def test_a_token_used_again_is_charged_once_even_where_nothing_more_would_fit(queue: Queue) -> None:
     first = accept(queue, 3, token="once", limits=QuotaLimits(instances=3))
     together = threading.Barrier(4)
-    answers: list[builds.Accepted] = []
+    answers: list[Accepted] = []
 
     def again(_: int) -> None:
         together.wait(60)
@@ -213,9 +216,7 @@ def test_a_token_used_again_is_charged_once_even_where_nothing_more_would_fit(qu
 def test_a_uuid_that_is_taken_charges_nothing(queue: Queue) -> None:
     taken = accept(queue).uuids[0]
     with pytest.raises(errors.Conflict):
-        queue.database.write(
-            builds.accept, fleet.spec(size=SIZE), [builds.NewServer(uuid=taken, name="web")], now=NOW, deadline=FAR
-        )
+        queue.database.write(accept_batch, fleet.spec(size=SIZE), [NewServer(uuid=taken, name="web")], now=NOW, deadline=FAR)
     assert used(queue) == of(1)
 
 
@@ -397,7 +398,7 @@ def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queu
     charged, go_on = threading.Event(), threading.Event()
 
     def slowly(tx: ApiTransaction) -> None:
-        builds.accept(tx, fleet.spec(size=SIZE), servers(4), now=NOW, deadline=FAR)
+        accept_batch(tx, fleet.spec(size=SIZE), servers(4), now=NOW, deadline=FAR)
         charged.set()
         assert go_on.wait(60)
 
@@ -420,16 +421,16 @@ def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queu
 # -- several batches in one transaction ------------------------------------------------------------------------------------------
 
 
-def arrival(count: int, *, project: str = "p", limits: QuotaLimits = NONE) -> builds.NewBatch:
+def arrival(count: int, *, project: str = "p", limits: QuotaLimits = NONE) -> NewBatch:
     spec = fleet.spec(size=SIZE, project_id=project, name="web", num_instances=count)
-    news = tuple(builds.NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
-    return builds.NewBatch(spec=spec, servers=news, deadline=FAR, admission=Admission(limits=limits), sealed="sealed")
+    news = tuple(NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
+    return NewBatch(spec=spec, servers=news, deadline=FAR, admission=Admission(limits=limits), sealed="sealed")
 
 
 def test_batches_accepted_together_are_charged_to_their_projects(queue: Queue) -> None:
     arrivals = [arrival(2), arrival(1, project="q"), arrival(3)]
     with StatementCounter(queue.database) as counter:
-        accepted = queue.database.write(builds.accept_all, arrivals, NOW)
+        accepted = queue.database.write(accept_batches, arrivals, NOW)
     assert [a.uuids for a in accepted] == [tuple(s.uuid for s in a.servers) for a in arrivals]
     assert (used(queue), used(queue, "q")) == (of(5), of(1))
     (count,) = counter.totals().values()
@@ -442,7 +443,7 @@ def test_batches_that_do_not_all_fit_are_not_accepted_together(queue: Queue) -> 
     accept(queue, 2, limits=limits)
     for some in ([arrival(1, limits=limits), arrival(2, limits=limits)], [arrival(5, project="new", limits=limits)]):
         with pytest.raises(errors.OverQuota):
-            queue.database.write(builds.accept_all, some, NOW)
+            queue.database.write(accept_batches, some, NOW)
     with pytest.raises(errors.Conflict):
-        queue.database.write(builds.accept_all, [arrival(1), same := arrival(1), same], NOW)
+        queue.database.write(accept_batches, [arrival(1), same := arrival(1), same], NOW)
     assert (used(queue), used(queue, "new")) == (of(2), of(0))

@@ -11,7 +11,7 @@ from cells.administration import CellChange, change_cell, list_cells
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.restored import RestoreWatch
 from db.api.claims.claims import Ledger
-from db.api.queue import builds, leases
+from db.api.queue import leases
 from db.api.rows import incarnation, tables
 from db.api.rows.incarnation import Known
 from db.cell import incarnation_mark
@@ -19,6 +19,7 @@ from db.cell.incarnation_mark import KnownMark
 from db.sql.counting import StatementCounter
 from tests.functional.cli.test_cli_instance import Site, uuid
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.commands import Shell
 from tests.support.conductor import servers
 from tests.support.databases import closed_port
@@ -118,7 +119,7 @@ def leased(site: Site, known: Known | None) -> int:
     site.cells.api.write(lambda tx: [tx.execute(sa.delete(t)) for t in (tables.build_requests, tables.instance_mappings)])
     site.cells.api.write(lambda tx: tx.execute(sa.delete(tables.request_specs)))
     spec = fleet.spec()
-    site.cells.api.write(builds.accept, spec, servers(1), now=1.0, deadline=1e12)
+    site.cells.api.write(accept_batch, spec, servers(1), now=1.0, deadline=1e12)
     return len(site.cells.api.write(leases.lease, "one", [spec.batch_id], 10.0, 30.0, known))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from db.api.projects import quota_limits, quotas
-from db.api.queue import builds
 from objects.quota import Admission, QuotaUsage
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.commands import Shell
 from tests.support.conductor import FAR, NOW, servers
 from tests.support.databases import sqlite_url, synced
@@ -40,7 +40,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 def accept(shell: Shell, count: int) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
-    database.write(builds.accept, fleet.spec(), servers(count), now=NOW, deadline=FAR, admission=Admission())
+    database.write(accept_batch, fleet.spec(), servers(count), now=NOW, deadline=FAR, admission=Admission())
     database.dispose()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from db.api.queue import builds
-from db.api.queue.builds import NewServer
+from db.api.queue.accepting import NewServer
 from db.api.servers.names import SERVERS_PER_TRANSACTION
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.commands import Outcome, Shell
 from tests.support.conductor import FAR, NOW
 from tests.support.databases import sqlite_url, synced
@@ -27,7 +27,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 def accept(shell: Shell, project: str, *names: str) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
     servers = [NewServer(uuid=str(uuid.uuid4()), name=name) for name in names]
-    database.write(builds.accept, fleet.spec(project_id=project), servers, now=NOW, deadline=FAR)
+    database.write(accept_batch, fleet.spec(project_id=project), servers, now=NOW, deadline=FAR)
     database.dispose()
 
 

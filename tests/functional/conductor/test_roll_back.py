@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from conductor.roll_back import BatchSweep
-from db.api.queue import batches, builds
+from db.api.queue import batches
 from db.sql.counting import StatementCounter
 from objects import errors
 from objects.instance import State
 from objects.quota import Admission, QuotaLimits
 from rpc.counting import MessageKind
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.batches import accepted, activated, assert_rolled_back, fail, mixed, open_batches, whole
 from tests.support.conductor import servers
 from tests.support.conductor_process import Conductor
@@ -99,7 +100,7 @@ def test_what_quota_leaves_of_it_is_the_batch(cloud: World, conductor: Conductor
     """Between min_count and max_count; and all that were accepted are to be ACTIVE, or none."""
     spec, now = fleet.spec(all_or_nothing=True, project_id="small", num_instances=5), time.time()
     admission = Admission(limits=QuotaLimits(instances=3), at_least=2)
-    taken = cloud.api.write(builds.accept, spec, servers(5), now=now, deadline=now + 60.0, admission=admission)
+    taken = cloud.api.write(accept_batch, spec, servers(5), now=now, deadline=now + 60.0, admission=admission)
     assert len(taken.uuids) == 3
     culprit, *others = conductor.drive(spec, upto="handed over").uuids
     for uuid in others:
@@ -108,7 +109,7 @@ def test_what_quota_leaves_of_it_is_the_batch(cloud: World, conductor: Conductor
     cloud.start()
     assert_rolled_back(cloud, culprit, others)
     with pytest.raises(errors.OverQuota, match="already used 3 of 3 instances"):
-        cloud.api.write(builds.accept, fleet.spec(project_id="small"), servers(1), now=now, deadline=now, admission=admission)
+        cloud.api.write(accept_batch, fleet.spec(project_id="small"), servers(1), now=now, deadline=now, admission=admission)
     for uuid in taken.uuids:
         cloud.delete(uuid)
     cloud.settle()

@@ -15,7 +15,6 @@ from conductor.cell_conductor import CellConductor
 from conductor.context import ConductorContext
 from conductor.tidy import erase_decided, erase_finished
 from db import secrets
-from db.api.queue import builds
 from db.cell import instances, staging
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -25,6 +24,7 @@ from objects.spec import BootSecrets, RequestSpec
 from rpc.scheduler import SchedulerClient
 from service.vault import API, Vault, new_key
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.cell_site import Site, said
 from tests.support.conductor import servers
 from tests.support.conductor_process import Conductor
@@ -156,7 +156,7 @@ class TestSuperConductor:
         sealed = MASTER.seal(API, spec.batch_id, SECRETS) if sealed == "" else sealed
 
         def write(tx: ApiTransaction) -> None:
-            builds.accept(tx, spec, servers(count), now=now, deadline=now + 60.0)
+            accept_batch(tx, spec, servers(count), now=now, deadline=now + 60.0)
             if sealed is not None:
                 secrets.keep_requests(tx, {spec.batch_id: sealed}, now)
 

@@ -14,7 +14,6 @@ from cells.instance_mapping import adopt
 from compute.driver import GuestSpec
 from compute.simulated import METADATA_KEY
 from conductor.audit import addresses as check
-from db.api.queue import builds
 from db.api.rows import incarnation
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import addresses as address_table
@@ -28,6 +27,7 @@ from objects.operation import OperationArgs, OperationKind, Outcome
 from objects.spec import ServerProperties
 from service.periodic import wait_until
 from tests.support import applying, fleet
+from tests.support.accepted import accept_batch
 from tests.support.auditing import Ground
 from tests.support.conductor import servers
 from tests.support.ground import USUAL
@@ -49,7 +49,7 @@ def boot(cloud: World, network: Network, count: int = 1, *, outcome: str = "") -
     spec = fleet.spec(SMALL, properties=ServerProperties(networks=network.uuid, metadata=script))
     ports = (PortRequest(network=network, tag="nic"),)
     news, now = servers(count), cloud.api.now()
-    cloud.api.write(builds.accept, spec, news, now=now, deadline=now + PATIENCE, ports=ports)
+    cloud.api.write(accept_batch, spec, news, now=now, deadline=now + PATIENCE, ports=ports)
     return [new.uuid for new in news]
 
 
@@ -244,7 +244,7 @@ def test_a_comparison_closes_the_pools(site: Ground) -> None:
     with pytest.raises(errors.NotCompared):
         database.write(addresses.claim_for_port, "port", network.name, {network.subnets[0].uuid: None})
     assert used(database) == before
-    database.write(builds.accept, fleet.spec(SMALL), servers(1), now=database.now(), deadline=database.now() + PATIENCE)
+    database.write(accept_batch, fleet.spec(SMALL), servers(1), now=database.now(), deadline=database.now() + PATIENCE)
     assert database.write(incarnation.open_, closed.uuid, "compared", closed.mark + 1)
     accept_on(database, network)
     assert used(database) > before

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from db.api.queue import builds, leases
+from db.api.queue import leases
+from db.api.queue.accepting import NewBatch
+from db.api.queue.accepting import accept as accept_batches
 from db.api.rows.tables import addresses as address_table
 from db.api.rows.tables import instance_mappings
 from db.api.servers import addresses, mappings, networks
@@ -22,6 +24,7 @@ from objects.network import Network, PortRequest, Subnet
 from objects.quota import Admission, QuotaLimits
 from objects.spec import ServerProperties
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, LEASE, NOW, Queue, servers
 from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
@@ -82,7 +85,7 @@ def test_two_interfaces_in_their_order(queue: Queue) -> None:
     one, two = make_network(queue.database, SMALL_POOL), make_network(queue.database, SMALL_POOL)
     ports = (PortRequest(network=two, tag="front"), PortRequest(network=one), PortRequest(network=two))
     [new] = servers(1)
-    queue.database.write(builds.accept, fleet.spec(), [new], now=NOW, deadline=FAR, ports=ports)
+    queue.database.write(accept_batch, fleet.spec(), [new], now=NOW, deadline=FAR, ports=ports)
     found = ports_of(queue.database, new.uuid)[new.uuid]
     assert [(port.network, port.tag) for port in found] == [(two.name, "front"), (one.name, None), (two.name, None)]
     assert len({port.mac for port in found}) == 3
@@ -129,9 +132,9 @@ def test_what_the_quota_cuts_off_gives_its_addresses_back(queue: Queue) -> None:
 def test_several_batches_of_one_transaction_share_a_pool(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL)
     spec, ports = fleet.spec, (PortRequest(network=network),)
-    batches = [builds.NewBatch(spec=spec(), servers=tuple(servers(2)), deadline=FAR, ports=ports) for _ in range(2)]
-    batches.append(builds.NewBatch(spec=spec(), servers=tuple(servers(2)), deadline=FAR))
-    queue.database.write(builds.accept_all, batches, NOW)
+    batches = [NewBatch(spec=spec(), servers=tuple(servers(2)), deadline=FAR, ports=ports) for _ in range(2)]
+    batches.append(NewBatch(spec=spec(), servers=tuple(servers(2)), deadline=FAR))
+    queue.database.write(accept_batches, batches, NOW)
     every = addresses_of(queue.database, [server.uuid for batch in batches for server in batch.servers])
     assert len(every) == len(set(every)) == 4
 
@@ -155,7 +158,7 @@ def test_a_batch_costs_few_statements_and_one_without_networks_none_more(queue: 
         for count in (50, 500):
             spec, news = fleet.spec(), servers(count)
             with StatementCounter() as counter:
-                queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, ports=ports)
+                queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, ports=ports)
             counted[name, count] = counter.totals()[queue.database.name].executions
     assert counted["none", 50] == counted["none", 500]
     assert counted["some", 500] == counted["some", 50] == counted["none", 50] + 4, "two for each pool"

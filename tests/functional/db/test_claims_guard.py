@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from db.api.queue import builds, leases
+from db.api.queue.accepting import NewServer
 from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site
 
@@ -90,7 +92,7 @@ def test_a_request_that_is_not_leased_under_the_fence_gets_nothing_and_leaves_no
 def test_a_queued_request_is_not_claimed_for(site: Site) -> None:
     asked = fleet.spec()
     uuid = "00000000-0000-0000-0000-000000000001"
-    site.database.write(builds.accept, asked, [builds.NewServer(uuid=uuid, name="s")], now=0.0, deadline=1e12)
+    site.database.write(accept_batch, asked, [NewServer(uuid=uuid, name="s")], now=0.0, deadline=1e12)
     asked = msgspec.structs.replace(asked, fences={uuid: 0})
     assert site.scheduler().select_destinations(CONTEXT, asked, [uuid]) == [[]]
     assert site.claimed() == {}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.api.queue import builds
+from db.api.queue.accepting import NewBatch, foresee
 from db.api.servers import addresses, networks, ports
 from db.sql.engine import Database
 from objects import errors
@@ -18,6 +18,7 @@ from objects.operation import OperationKind
 from objects.port import ProjectPort
 from objects.quota import UNLIMITED
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
 from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
@@ -60,7 +61,7 @@ def boot_with(database: Database, network: Network, *made: ProjectPort) -> str:
     """Accept a server that has these ports, in their order."""
     [new] = servers(1)
     wanted = tuple(PortRequest(network=network, port_uuid=port.uuid, tag="front") for port in made)
-    database.write(builds.accept, fleet.spec(), [new], now=NOW, deadline=FAR, ports=wanted)
+    database.write(accept_batch, fleet.spec(), [new], now=NOW, deadline=FAR, ports=wanted)
     return new.uuid
 
 
@@ -110,10 +111,10 @@ def test_a_port_goes_to_one_server(queue: Queue, network: Network) -> None:
     before = queue.requests().keys()
     with pytest.raises(errors.Conflict, match=f"is still in use by server {server}"):
         boot_with(queue.database, network, port)
-    arrival = builds.NewBatch(
+    arrival = NewBatch(
         spec=fleet.spec(), servers=tuple(servers(1)), deadline=FAR, ports=(PortRequest(network=network, port_uuid=port.uuid),)
     )
-    assert "is still in use" in queue.database.read(builds.foresee, arrival)[1][0]
+    assert "is still in use" in queue.database.read(foresee, arrival)[1][0]
     gone = msgspec.structs.replace(port, uuid=str(uuid.uuid4()))
     with pytest.raises(errors.Invalid, match=f"Port {gone.uuid} could not be found"):
         boot_with(queue.database, network, gone)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from db.api.queue import builds
-from db.api.queue.builds import Accepted
+from db.api.queue.accepting import Accepted, NewServer
 from db.api.reconcile import purge
 from db.api.servers import mappings
 from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Mapped, Queue, servers
 from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
@@ -32,14 +32,14 @@ def queue(database: Database) -> Queue:
     return Queue(database)
 
 
-def accept(queue: Queue, news: list[builds.NewServer], *, token: str | None = None, now: float = NOW, **asked: Any) -> Accepted:
-    return queue.database.write(builds.accept, fleet.spec(**asked), news, now=now, deadline=FAR, token=token)
+def accept(queue: Queue, news: list[NewServer], *, token: str | None = None, now: float = NOW, **asked: Any) -> Accepted:
+    return queue.database.write(accept_batch, fleet.spec(**asked), news, now=now, deadline=FAR, token=token)
 
 
 def test_every_server_has_a_request_and_a_mapping_and_the_batch_its_spec(queue: Queue) -> None:
     spec = fleet.spec(availability_zone="east", project_id="p1", user_id="u1")
     news = list(servers(3))
-    accepted = queue.database.write(builds.accept, spec, news, now=NOW, deadline=2000.0)
+    accepted = queue.database.write(accept_batch, spec, news, now=NOW, deadline=2000.0)
     assert accepted == Accepted(batch_id=spec.batch_id, uuids=tuple(n.uuid for n in news))
     assert {(r.state, r.fence, r.owner, r.lease_until) for r in queue.requests().values()} == {("queued", 0, None, 0.0)}
     assert queue.requests().keys() == queue.mapped().keys() == set(accepted.uuids)
@@ -76,7 +76,7 @@ def test_a_token_belongs_to_one_request(queue: Queue) -> None:
 
     def accept_with(*digests: str) -> Accepted:
         return queue.database.write(
-            builds.accept, fleet.spec(), list(servers(1)), now=NOW, deadline=FAR, token="once", digests=digests
+            accept_batch, fleet.spec(), list(servers(1)), now=NOW, deadline=FAR, token="once", digests=digests
         )
 
     first = accept_with("k2.aa", "k1.bb")
@@ -130,14 +130,14 @@ def test_without_a_token_every_request_is_a_new_one(queue: Queue) -> None:
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_uuid_that_is_taken_is_a_conflict_and_nothing_is_written(queue: Queue, decided: bool) -> None:
     taken = str(uuid.uuid4())
-    first = accept(queue, [builds.NewServer(uuid=taken, name="first")])
+    first = accept(queue, [NewServer(uuid=taken, name="first")])
     if decided:
         queue.hand_over(queue.lease(first.batch_id))
     before = queue.requests(), queue.mapped()
-    news = [builds.NewServer(uuid=str(uuid.uuid4()), name="new"), builds.NewServer(uuid=taken, name="second", launch_index=1)]
+    news = [NewServer(uuid=str(uuid.uuid4()), name="new"), NewServer(uuid=taken, name="second", launch_index=1)]
     spec = fleet.spec()
     with pytest.raises(errors.Conflict, match="is taken"):
-        queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, token="unused")
+        queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, token="unused")
     assert (queue.requests(), queue.mapped()) == before
     assert queue.database.read(mappings.specs, [spec.batch_id]) == {}
     assert not accept(queue, list(servers(1)), token="unused").replayed

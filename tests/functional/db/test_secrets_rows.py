@@ -22,6 +22,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
 from tests.support.databases import SERVERS, database_on
 
@@ -51,7 +52,7 @@ def accept(database: Database, count: int = 1) -> RequestSpec:
     spec = fleet.spec()
 
     def write(tx: ApiTransaction) -> None:
-        builds.accept(tx, spec, servers(count), now=NOW, deadline=FAR)
+        accept_batch(tx, spec, servers(count), now=NOW, deadline=FAR)
         secrets.keep_requests(tx, {spec.batch_id: LONG}, NOW)
 
     database.write(write)

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from db.api.projects import quotas
-from db.api.queue import builds
-from db.api.queue.builds import NewBatch, NewServer
+from db.api.queue.accepting import NewBatch, NewServer, foresee
+from db.api.queue.accepting import accept as accept_batches
 from db.api.reconcile import purge
 from db.api.rows import tables
 from db.api.servers import edits
@@ -25,6 +25,7 @@ from objects.quota import Admission, OwnLimits
 from objects.server_name import NameScope, name_key
 from tests.functional.db.test_server_edits import add_body, open_operation, point_to
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue
 from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
@@ -53,7 +54,7 @@ def batch(*names: str, scope: NameScope = PROJECT, project: str = "p1", name: st
 
 def accept(queue: Queue, asked: NewBatch, token: str | None = None) -> list[str]:
     accepted = queue.database.write(
-        builds.accept, asked.spec, asked.servers, now=NOW, deadline=FAR, admission=asked.admission, token=token
+        accept_batch, asked.spec, asked.servers, now=NOW, deadline=FAR, admission=asked.admission, token=token
     )
     return list(accepted.uuids)
 
@@ -113,23 +114,23 @@ def test_a_batch_with_one_name_that_is_taken_is_refused_as_a_whole(queue: Queue)
 def test_batches_of_one_transaction_have_different_names(queue: Queue) -> None:
     """Whoever shares a transaction is refused with the others, and then accepts each batch alone."""
     with pytest.raises(errors.Conflict, match=TAKEN):
-        queue.database.write(builds.accept_all, [batch("web"), batch("db"), batch("Web")], NOW)
+        queue.database.write(accept_batches, [batch("web"), batch("db"), batch("Web")], NOW)
     assert queue.mapped() == {}
-    done = queue.database.write(builds.accept_all, [batch("web"), batch("web", project="p2"), batch("db")], NOW)
+    done = queue.database.write(accept_batches, [batch("web"), batch("web", project="p2"), batch("db")], NOW)
     assert keys(queue).keys() == {accepted.uuids[0] for accepted in done}
     with pytest.raises(errors.Conflict, match=TAKEN):
-        queue.database.write(builds.accept_all, [batch("other"), batch("DB")], NOW)
+        queue.database.write(accept_batches, [batch("other"), batch("DB")], NOW)
 
 
 def test_a_batch_that_a_quota_makes_one_server_has_the_plain_name(queue: Queue) -> None:
     queue.database.write(quotas.change, "p1", OwnLimits(instances=1))
     asked = batch("web-1", "web-2", at_least=1)
-    assert queue.database.read(builds.foresee, asked) == (1, [])
+    assert queue.database.read(foresee, asked) == (1, [])
     [server] = accept(queue, asked)
     assert keys(queue) == {server: name_key(PROJECT, "p1", "web")}
     queue.database.write(quotas.change, "p1", OwnLimits(instances=2))
     again = batch("web-1", "web-2", at_least=1)
-    assert queue.database.read(builds.foresee, again) == (1, ["Instance web already exists."])
+    assert queue.database.read(foresee, again) == (1, ["Instance web already exists."])
     with pytest.raises(errors.Conflict, match="Instance web already exists"):
         accept(queue, again)
     queue.database.write(quotas.forget, "p1", ("instances",))
@@ -137,9 +138,9 @@ def test_a_batch_that_a_quota_makes_one_server_has_the_plain_name(queue: Queue) 
 
 def test_what_is_foreseen_is_what_happens(queue: Queue) -> None:
     boot(queue, "web-3")
-    assert queue.database.read(builds.foresee, batch("web-1", "web-2", "web-3")) == (3, ["Instance web-3 already exists."])
-    assert queue.database.read(builds.foresee, batch("web-1", "web-2")) == (2, [])
-    assert queue.database.read(builds.foresee, batch("web-3", scope=OFF)) == (1, [])
+    assert queue.database.read(foresee, batch("web-1", "web-2", "web-3")) == (3, ["Instance web-3 already exists."])
+    assert queue.database.read(foresee, batch("web-1", "web-2")) == (2, [])
+    assert queue.database.read(foresee, batch("web-3", scope=OFF)) == (1, [])
 
 
 def test_a_repeated_request_is_answered_although_its_name_is_taken(queue: Queue) -> None:

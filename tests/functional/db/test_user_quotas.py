@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from db.api.projects import quotas, user_quotas
-from db.api.queue import builds
+from db.api.queue.accepting import NewBatch, NewServer, foresee
+from db.api.queue.accepting import accept as accept_batches
 from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import quotas as quota_rows
 from db.audit import quotas as quota_audit
@@ -24,6 +25,7 @@ from objects.group import GroupPolicy
 from objects.quota import Admission, OwnLimits, QuotaLimits, QuotaUsage, UserQuota
 from tests.functional.db.test_db_lock_order import counting
 from tests.support import fleet
+from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue
 from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
@@ -45,11 +47,11 @@ def queue(database: Database) -> Iterator[Queue]:
     assert database.read(quota_audit.differences) == []
 
 
-def arrival(user: str, count: int = 1, *, project: str = "p", least: int | None = None, most: int = -1) -> builds.NewBatch:
+def arrival(user: str, count: int = 1, *, project: str = "p", least: int | None = None, most: int = -1) -> NewBatch:
     spec = fleet.spec(size=SIZE, project_id=project, user_id=user, name="web", num_instances=count)
-    news = tuple(builds.NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
+    news = tuple(NewServer(uuid=str(uuid.uuid4()), name=f"web-{n + 1}", launch_index=n) for n in range(count))
     admission = Admission(limits=QuotaLimits(instances=most), at_least=least)
-    return builds.NewBatch(spec=spec, servers=news, deadline=FAR, admission=admission)
+    return NewBatch(spec=spec, servers=news, deadline=FAR, admission=admission)
 
 
 def accept(
@@ -57,7 +59,7 @@ def accept(
 ) -> tuple[str, ...]:
     """``most``: the default limit of projects."""
     new = arrival(user, count, project=project, least=least, most=most)
-    accepted = queue.database.write(builds.accept, new.spec, new.servers, now=NOW, deadline=FAR, admission=new.admission)
+    accepted = queue.database.write(accept_batch, new.spec, new.servers, now=NOW, deadline=FAR, admission=new.admission)
     return accepted.uuids
 
 
@@ -155,7 +157,7 @@ def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Qu
     assert statements("v", "p") == (accepts, deletes)
     assert statements("u", "other") == (accepts + 2, deletes + 2)
     with StatementCounter(queue.database) as counter:
-        queue.database.write(builds.accept_all, [arrival("u", 2), arrival("v"), arrival("u", project="q")], NOW)
+        queue.database.write(accept_batches, [arrival("u", 2), arrival("v"), arrival("u", project="q")], NOW)
     (together,) = counter.totals().values()
     assert together.executions == 5, counter.statements()  # specs, requests, mappings, and the two projects
 
@@ -163,18 +165,18 @@ def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Qu
 def test_batches_accepted_together_are_charged_to_their_users(queue: Queue) -> None:
     limit(queue, "u", instances=4)
     limit(queue, "v", instances=9)
-    queue.database.write(builds.accept_all, [arrival("u", 2), arrival("v", 3), arrival("u"), arrival("w")], NOW)
+    queue.database.write(accept_batches, [arrival("u", 2), arrival("v", 3), arrival("u"), arrival("w")], NOW)
     assert (used(queue, "u"), used(queue, "v"), used(queue, "w")) == (of(3), of(3), None)
     with pytest.raises(errors.OverQuota, match="instances of this user: several batches"):
-        queue.database.write(builds.accept_all, [arrival("u"), arrival("v"), arrival("u")], NOW)
+        queue.database.write(accept_batches, [arrival("u"), arrival("v"), arrival("u")], NOW)
     assert (used(queue, "u"), used(queue, "v")) == (of(3), of(3))
 
 
 def test_a_dry_run_says_what_the_user_may_have(queue: Queue) -> None:
     limit(queue, "u", instances=2)
-    assert queue.database.read(builds.foresee, arrival("u", 5, least=1))[0] == 2
-    assert queue.database.read(builds.foresee, arrival("v", 5, least=1)) == (5, [])
-    count, (refusal,) = queue.database.read(builds.foresee, arrival("u", 3))
+    assert queue.database.read(foresee, arrival("u", 5, least=1))[0] == 2
+    assert queue.database.read(foresee, arrival("v", 5, least=1)) == (5, [])
+    count, (refusal,) = queue.database.read(foresee, arrival("u", 3))
     assert (count, refusal) == (3, "Quota exceeded for instances: Requested 3, but already used 0 of 2 instances of this user")
 
 
@@ -309,9 +311,9 @@ def test_the_servers_of_a_user_in_a_group_are_counted_apart(queue: Queue) -> Non
 
     def join(user: str, most: int) -> None:
         spec = fleet.spec(size=SIZE, user_id=user, group=group)
-        news = [builds.NewServer(uuid=str(uuid.uuid4()), name="web")]
+        news = [NewServer(uuid=str(uuid.uuid4()), name="web")]
         admission = Admission(user_group_members=most)
-        queue.database.write(builds.accept, spec, news, now=NOW, deadline=FAR, admission=admission)
+        queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, admission=admission)
 
     join("v", -1)
     join("v", -1)

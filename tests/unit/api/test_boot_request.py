@@ -8,7 +8,7 @@ import pytest
 
 from api.http import schemas
 from api.http.validation import Validator
-from api.lookup import create
+from api.lookup.boot_request import BootRequest, parse
 from objects import errors
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -16,8 +16,11 @@ OTHER = "8a2f4b9e-5a0f-4a52-8f58-2c6dd2e3b8e1"
 DEVICE = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": 0, "delete_on_termination": True}
 
 
-def body(**fields: Any) -> create.ServerBody:
-    return create.parse({"server": {"name": "web", "flavorRef": "1"} | fields}).server
+SERVER = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
+
+
+def boot(**fields: Any) -> BootRequest:
+    return parse({"server": SERVER | fields}, 10)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,8 @@ def body(**fields: Any) -> create.ServerBody:
 )
 def test_as_many_as_max_count_says_are_asked_for(fields: dict[str, Any], counts: tuple[int, int]) -> None:
     """max_count falls back on min_count, and that on one."""
-    assert create.counts(body(**fields), 10) == counts
+    found = boot(**fields)
+    assert (found.min_count, found.count) == counts
 
 
 @pytest.mark.parametrize(
@@ -45,17 +49,17 @@ def test_as_many_as_max_count_says_are_asked_for(fields: dict[str, Any], counts:
 def test_counts_that_contradict_are_refused(fields: dict[str, Any], sentence: str) -> None:
     """By name."""
     with pytest.raises(errors.Invalid) as refused:
-        create.counts(body(**fields), 10)
+        boot(**fields)
     assert str(refused.value).startswith(sentence)
 
 
 def test_several_servers_are_numbered_from_one() -> None:
     """One keeps its name; a name that leaves no room for the number is refused."""
-    assert create.names(body(), 1) == ["web"]
-    assert create.names(body(), 3) == ["web-1", "web-2", "web-3"]
-    assert create.names(body(name="x" * 255), 1) == ["x" * 255]
+    assert boot().server_names(1) == ["web"]
+    assert boot(max_count=3).server_names(3) == ["web-1", "web-2", "web-3"]
+    assert boot(name="x" * 255).server_names(1) == ["x" * 255]
     with pytest.raises(errors.Invalid, match=r"^server\.name: "):
-        create.names(body(name="x" * 254), 2)
+        boot(name="x" * 254, max_count=2)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_several_servers_are_numbered_from_one() -> None:
 )
 def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
     """Clients send imageRef, a block device, or both."""
-    assert create.image_id(body(**fields)) == IMAGE
+    assert boot(**{"imageRef": ""} | fields).image_id == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -87,25 +91,21 @@ def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
 def test_without_one_image_to_boot_there_is_no_server(fields: dict[str, Any], sentence: str) -> None:
     """The message names the field to mend."""
     with pytest.raises(errors.Invalid) as refused:
-        create.image_id(body(**fields))
+        boot(**{"imageRef": ""} | fields)
     assert str(refused.value).startswith(sentence)
 
 
 def test_what_does_not_bear_on_placement_is_kept() -> None:
     """With booleans and numbers as such, and each tag once."""
-    kept = create.properties(
-        body(
-            metadata={"a": "b"},
-            tags=["x", "y", "x"],
-            user_data="AAAA",
-            config_drive="yes",
-            key_name="key",
-            description="d",
-            block_device_mapping_v2=[DEVICE | {"boot_index": "0", "delete_on_termination": "false"}],
-        ),
-        None,
-        128,
-    )
+    kept = boot(
+        metadata={"a": "b"},
+        tags=["x", "y", "x"],
+        user_data="AAAA",
+        config_drive="yes",
+        key_name="key",
+        description="d",
+        block_device_mapping_v2=[DEVICE | {"boot_index": "0", "delete_on_termination": "false"}],
+    ).properties
     assert kept.tags == ("x", "y")
     assert kept.config_drive is True
     assert kept.block_devices == (DEVICE | {"delete_on_termination": False},)
@@ -114,27 +114,27 @@ def test_what_does_not_bear_on_placement_is_kept() -> None:
 
 def test_hints_are_lists_under_either_name() -> None:
     """The old name counts where the new one is missing; an empty hint is none."""
-    parse = create.parse
-    server = {"name": "web", "flavorRef": "1"}
-    old = parse({"server": server, "OS-SCH-HNT:scheduler_hints": {"group": "g", "same_host": ["a", "b"]}})
-    both = parse({"server": server, "os:scheduler_hints": {"group": "n", "x": []}, "OS-SCH-HNT:scheduler_hints": {"group": "o"}})
-    assert old.hints() == {"group": ("g",), "same_host": ("a", "b")}
+    old = parse({"server": SERVER, "OS-SCH-HNT:scheduler_hints": {"group": "g", "same_host": ["a", "b"]}}, 10)
+    both = parse(
+        {"server": SERVER, "os:scheduler_hints": {"group": "n", "x": []}, "OS-SCH-HNT:scheduler_hints": {"group": "o"}}, 10
+    )
+    assert old.hints == {"group": ("g",), "same_host": ("a", "b")}
     assert old.hints_field == "OS-SCH-HNT:scheduler_hints"
-    assert both.hints() == {"group": ("n",)}
+    assert both.hints == {"group": ("n",)}
     assert both.hints_field == "os:scheduler_hints"
-    assert parse({"server": server}).hints() == {}
+    assert parse({"server": SERVER}, 10).hints == {}
 
 
 def test_a_flavor_may_be_named_by_its_url() -> None:
     """Old clients send the link they read."""
-    assert create.flavor_ref(body(flavorRef="http://api:8774/v2.1/flavors/m1.small")) == "m1.small"
-    assert create.flavor_ref(body(flavorRef=42)) == "42"
-    assert create.flavor_ref(body(flavorRef="a/b")) == "a/b"
+    assert boot(flavorRef="http://api:8774/v2.1/flavors/m1.small").flavor == "m1.small"
+    assert boot(flavorRef=42).flavor == "42"
+    assert boot(flavorRef="a/b").flavor == "a/b"
 
 
 def test_a_body_shows_no_secrets() -> None:
     """Its repr may end in a log."""
-    assert "hunter2" not in repr(body(user_data="hunter2", adminPass="hunter2", metadata={"password": "hunter2"}))
+    assert "hunter2" not in repr(boot(user_data="hunter2", adminPass="hunter2", metadata={"password": "hunter2"}))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_body_shows_no_secrets() -> None:
 )
 def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...]) -> None:
     """Filters of a site may read it. Null and what is empty is none."""
-    document = {"server": {"name": "web", "flavorRef": "1"}, "os:scheduler_hints": {"mine": hint, "none": None, "empty": {}}}
+    document = {"server": SERVER, "os:scheduler_hints": {"mine": hint, "none": None, "empty": {}}}
     Validator(schemas.create((2, 1))).check(document)
-    assert create.parse(document).hints() == {"mine": kept}
+    assert parse(document, 10).hints == {"mine": kept}
 
 
 @pytest.mark.parametrize("field", ["os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"])
@@ -162,22 +162,21 @@ def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...])
 )
 def test_a_batch_stands_or_falls_together_if_asked_for_as_clients_do(field: str, hint: object, whole: bool) -> None:
     """And the scheduler is not told, which has no use for it."""
-    document = {"server": {"name": "web", "flavorRef": "1"}, field: {"all_or_nothing": hint, "group": "g"}}
+    document = {"server": SERVER, field: {"all_or_nothing": hint, "group": "g"}}
     Validator(schemas.create((2, 1))).check(document)
-    parsed = create.parse(document)
-    assert parsed.all_or_nothing() is whole
-    assert parsed.hints() == {"group": ("g",)}
+    parsed = parse(document, 10)
+    assert parsed.all_or_nothing is whole
+    assert parsed.hints == {"group": ("g",)}
 
 
 def test_without_the_hint_it_does_not() -> None:
-    server = {"name": "web", "flavorRef": "1"}
-    assert not create.parse({"server": server}).all_or_nothing()
-    assert not create.parse({"server": server, "os:scheduler_hints": {"group": "g"}}).all_or_nothing()
+    assert not parse({"server": SERVER}, 10).all_or_nothing
+    assert not parse({"server": SERVER, "os:scheduler_hints": {"group": "g"}}, 10).all_or_nothing
 
 
 @pytest.mark.parametrize("hint", ["maybe", "", [], ["true", "true"], ["tRuE"]])
 def test_what_is_no_boolean_is_refused(hint: object) -> None:
-    document = {"server": {"name": "web", "flavorRef": "1"}, "os:scheduler_hints": {"all_or_nothing": hint}}
+    document = {"server": SERVER, "os:scheduler_hints": {"all_or_nothing": hint}}
     Validator(schemas.create((2, 1))).check(document)
     with pytest.raises(errors.Invalid, match=r"^os:scheduler_hints\.all_or_nothing: .* is not a boolean; give true or false, once"):
-        create.parse(document).all_or_nothing()
+        parse(document, 10)

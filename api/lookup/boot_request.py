@@ -1,4 +1,4 @@
-"""The body of ``POST /servers`` as a record, and the meaning of its fields for the build."""
+"""What the body of ``POST /servers`` asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import field
 
 from api.http import schemas
-from api.http.validation import canonical_ipv6, checked_metadata, is_uuid
+from api.http.validation import canonical_ipv6, is_uuid
 from objects import errors, typed
 from objects.base import Object
 from objects.spec import BootSecrets, InjectedFile, ServerProperties
@@ -60,7 +60,7 @@ class BlockDevice(Object, frozen=True, kw_only=True):
         return {name: value for name, value in msgspec.structs.asdict(clean).items() if value is not None}
 
 
-class AskedNetwork(Object, frozen=True, kw_only=True):
+class RequestedNetwork(Object, frozen=True, kw_only=True):
     uuid: str | None = None
     port: str | None = None
     fixed_ip: str | None = None
@@ -72,13 +72,13 @@ class SecurityGroup(Object, frozen=True, kw_only=True):
 
 
 class ServerBody(Object, frozen=True, kw_only=True):
-    """The ``server`` of the body."""
+    """The ``server`` of the body, as clients write it."""
 
     name: str
     flavor_ref: str | int = field(name="flavorRef")
     image_ref: str = field(name="imageRef", default="")
     block_devices: tuple[BlockDevice, ...] = field(name="block_device_mapping_v2", default=())
-    networks: str | tuple[AskedNetwork, ...] = ()
+    networks: str | tuple[RequestedNetwork, ...] = ()
     availability_zone: str | None = None
     min_count: Count | None = None
     max_count: Count | None = None
@@ -100,10 +100,6 @@ class ServerBody(Object, frozen=True, kw_only=True):
     access_ip_v4: str = field(name="accessIPv4", default="")
     access_ip_v6: str = field(name="accessIPv6", default="")
 
-    def __repr__(self) -> str:
-        """Without fields that may hold secrets."""
-        return f"ServerBody(name={self.name!r})"
-
 
 class CreateBody(Object, frozen=True, kw_only=True):
     """A whole request body after validation by its schema."""
@@ -112,37 +108,115 @@ class CreateBody(Object, frozen=True, kw_only=True):
     new_hints: dict[str, Hint] | None = field(name=_HINTS, default=None)
     old_hints: dict[str, Hint] | None = field(name=_OLD_HINTS, default=None)
 
-    @property
-    def hints_field(self) -> str:
-        """The name of the hints field in the request."""
-        return _OLD_HINTS if self.new_hints is None and self.old_hints is not None else _HINTS
 
-    def hints(self) -> dict[str, tuple[str, ...]]:
-        """Scheduler hints, each as a list, because a hint may be given more than once."""
-        return {
-            key: tuple(map(_hint_text, _listed(value)))
-            for key, value in self._given().items()
-            if value not in EMPTY_HINTS and key != _ALL_OR_NOTHING
-        }
+class BootRequest(Object, frozen=True, kw_only=True):
+    """Servers to boot, with every field in the form that the build uses. Nothing that it names has been looked up.
 
-    def all_or_nothing(self) -> bool:
-        """Whether the whole batch fails if one server fails. Raises errors.Invalid for a value that is not a boolean."""
-        given = _listed(self._given().get(_ALL_OR_NOTHING, False))
-        if len(given) != 1 or given[0] not in schemas.BOOLEANS:
-            shown = " and ".join(repr(value)[:80] for value in given) or "an empty list"
-            raise errors.Invalid(f"{self.hints_field}.{_ALL_OR_NOTHING}: {shown} is not a boolean; give true or false, once")
-        return schemas.BOOLEANS[given[0]]
+    ``count``: servers to make.
+    ``min_count``: the fewest to which the project's quota may cut ``count``. Of the accepted servers, those that find a host are
+    built, if they are at least ``min_count``.
+    ``flavor``: the ID or name of the flavor.
+    ``image_id``: the image to boot from.
+    ``hints``: scheduler hints, each as a tuple, because a hint may be given more than once.
+    ``hints_field``: the name of the hints in the body.
+    ``all_or_nothing``: the whole batch fails if one server fails.
+    ``secrets``: user data, admin password and files.
+    ``wants_reservation``: the answer is to be a reservation ID alone.
+    ``properties``: all that does not affect placement, but the networks and the public key.
+    """
 
-    def _given(self) -> dict[str, Hint]:
-        return self.new_hints if self.new_hints is not None else self.old_hints or {}
+    name: str
+    count: int
+    min_count: int
+    flavor: str
+    image_id: str
+    availability_zone: str | None
+    host: str | None
+    hypervisor_hostname: str | None
+    networks: str | tuple[RequestedNetwork, ...]
+    security_groups: tuple[str, ...]
+    hints: dict[str, tuple[str, ...]]
+    hints_field: str
+    all_or_nothing: bool
+    secrets: BootSecrets
+    wants_reservation: bool
+    disk_config: str
+    properties: ServerProperties
+
+    def __repr__(self) -> str:
+        """Without fields that may hold secrets."""
+        return f"BootRequest(name={self.name!r}, count={self.count})"
+
+    def server_names(self, count: int) -> list[str]:
+        """The names of ``count`` servers: the name itself for one; ``name-1`` and so on for several."""
+        return [self.name] if count == 1 else [f"{self.name}-{number}" for number in range(1, count + 1)]
 
 
 EMPTY_HINTS: tuple[Hint, ...] = (None, "", [], {})
 """Values of a hint that is not given."""
 
 
-def _listed(hint: Hint) -> list[Hint]:
-    return hint if isinstance(hint, list) else [hint]
+def parse(document: dict[str, Any], max_count: int) -> BootRequest:
+    """What a body asks for. It was validated by its schema before. ``max_count``: the most servers of one request.
+
+    Raises errors.Invalid, naming the field.
+    """
+    try:
+        body = typed.convert(document, CreateBody)
+    except msgspec.ValidationError as error:
+        raise errors.Invalid(f"The body is not valid: {error}") from error
+    server = body.server
+    min_count, count = _counts(server, max_count)
+    if count > 1 and len(f"{server.name}-{count}") > NAME_LENGTH:
+        raise errors.Invalid(
+            f"server.name: is too long: {NAME_LENGTH} characters at most, with the number of the server at its end"
+        )
+    hints_field = _OLD_HINTS if body.new_hints is None and body.old_hints is not None else _HINTS
+    hints = body.new_hints if body.new_hints is not None else body.old_hints or {}
+    flavor_url = _LAST_OF_URL.match(str(server.flavor_ref))  # clients may send the URL of the flavor
+    return BootRequest(
+        name=server.name,
+        count=count,
+        min_count=min_count,
+        flavor=flavor_url[1] if flavor_url else str(server.flavor_ref),
+        image_id=_image_id(server),
+        availability_zone=server.availability_zone,
+        host=server.host,
+        hypervisor_hostname=server.hypervisor_hostname,
+        networks=server.networks,
+        security_groups=tuple(group.name for group in server.security_groups),
+        hints={
+            name: tuple(map(_hint_text, hint if isinstance(hint, list) else [hint]))
+            for name, hint in hints.items()
+            if hint not in EMPTY_HINTS and name != _ALL_OR_NOTHING
+        },
+        hints_field=hints_field,
+        all_or_nothing=_is_all_or_nothing(hints.get(_ALL_OR_NOTHING, False), hints_field),
+        secrets=BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=server.personality),
+        wants_reservation=schemas.BOOLEANS[server.return_reservation_id],
+        disk_config=server.disk_config,
+        properties=ServerProperties(
+            metadata=server.metadata,
+            tags=tuple(dict.fromkeys(server.tags)),
+            key_name=server.key_name,
+            config_drive=schemas.BOOLEANS[server.config_drive],
+            description=server.description,
+            block_devices=tuple(device.stored() for device in server.block_devices),
+            hostname=server.hostname,
+            access_ip_v4=server.access_ip_v4,
+            access_ip_v6=canonical_ipv6(server.access_ip_v6),
+            auto_disk_config=server.disk_config == "AUTO",
+        ),
+    )
+
+
+def _is_all_or_nothing(hint: Hint, hints_field: str) -> bool:
+    """Raises errors.Invalid for a value that is not a boolean."""
+    values = hint if isinstance(hint, list) else [hint]
+    if len(values) != 1 or values[0] not in schemas.BOOLEANS:
+        shown = " and ".join(repr(value)[:80] for value in values) or "an empty list"
+        raise errors.Invalid(f"{hints_field}.{_ALL_OR_NOTHING}: {shown} is not a boolean; give true or false, once")
+    return schemas.BOOLEANS[values[0]]
 
 
 def _hint_text(hint: Hint) -> str:
@@ -153,41 +227,22 @@ def _hint_text(hint: Hint) -> str:
     return text
 
 
-def parse(body: dict[str, Any]) -> CreateBody:
-    """The body as a record. It was validated by its schema before."""
-    try:
-        return typed.convert(body, CreateBody)
-    except msgspec.ValidationError as error:
-        raise errors.Invalid(f"The body is not valid: {error}") from error
-
-
-def counts(server: ServerBody, most: int) -> tuple[int, int]:
-    """The number of servers to make: ``max_count``, or fewer down to ``min_count`` if the project's quota has no room for more.
-
-    Of the accepted servers, those that find a host are built, if they are at least ``min_count``. Returns (min_count, max_count).
-    Raises errors.Invalid.
-    """
+def _counts(server: ServerBody, max_count: int) -> tuple[int, int]:
+    """(min_count, max_count) as numbers. Raises errors.Invalid."""
     least = int(server.min_count) if server.min_count is not None else 1
-    wanted = int(server.max_count) if server.max_count is not None else least
-    if least < 1 or wanted < 1:
+    count = int(server.max_count) if server.max_count is not None else least
+    if least < 1 or count < 1:
         raise errors.Invalid("server.min_count: must be 1 or more, and so must max_count")
-    if least > wanted:
-        raise errors.Invalid(f"server.min_count: {least} is more than max_count, {wanted}")
-    if wanted > most:
-        raise errors.Invalid(f"server.max_count: {wanted} is more than the maximum of one request, {most}")
-    if server.hostname and wanted > 1:
-        raise errors.Invalid(f"server.hostname: {wanted} servers cannot have one host name; boot them one by one, or leave it out")
-    return least, wanted
+    if least > count:
+        raise errors.Invalid(f"server.min_count: {least} is more than max_count, {count}")
+    if count > max_count:
+        raise errors.Invalid(f"server.max_count: {count} is more than the maximum of one request, {max_count}")
+    if server.hostname and count > 1:
+        raise errors.Invalid(f"server.hostname: {count} servers cannot have one host name; boot them one by one, or leave it out")
+    return least, count
 
 
-def flavor_ref(server: ServerBody) -> str:
-    """The flavor's ID; clients may send its URL."""
-    reference = str(server.flavor_ref)
-    match = _LAST_OF_URL.match(reference)
-    return match[1] if match else reference
-
-
-def image_id(server: ServerBody) -> str:
+def _image_id(server: ServerBody) -> str:
     """The image to boot from: ``imageRef``, or the block device with boot_index 0. Both may be given if they agree.
 
     Raises errors.Invalid.
@@ -215,11 +270,6 @@ def image_id(server: ServerBody) -> str:
     return chosen
 
 
-def secrets(server: ServerBody) -> BootSecrets:
-    """The user data, the admin password and the files."""
-    return BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=server.personality)
-
-
 def secrets_of_rebuild(value: dict[str, Any]) -> BootSecrets:
     """The same of the value of a ``rebuild``, which was validated by its schema before."""
     files = typed.convert(value.get("personality", []), tuple[InjectedFile, ...])
@@ -240,34 +290,3 @@ def check_personality(files: Sequence[InjectedFile], limits: Mapping[str, int], 
     for file in files:
         refuse("injected_file_path_bytes", len(file.path.encode()), "file path")
         refuse("injected_file_content_bytes", len(base64.b64decode(file.contents)), "file content")
-
-
-def properties(server: ServerBody, public_key: str | None, metadata_limit: int) -> ServerProperties:
-    """All properties that do not affect placement, but the networks. Raises errors.Forbidden for too many items of metadata."""
-    return ServerProperties(
-        metadata=checked_metadata(server.metadata, metadata_limit),
-        tags=tuple(dict.fromkeys(server.tags)),
-        key_name=server.key_name,
-        public_key=public_key,
-        config_drive=schemas.BOOLEANS[server.config_drive],
-        description=server.description,
-        block_devices=tuple(device.stored() for device in server.block_devices),
-        hostname=server.hostname,
-        access_ip_v4=server.access_ip_v4,
-        access_ip_v6=canonical_ipv6(server.access_ip_v6),
-        auto_disk_config=server.disk_config == "AUTO",
-    )
-
-
-def names(server: ServerBody, count: int) -> list[str]:
-    """The name itself for one server; ``name-1`` and so on for several.
-
-    Raises errors.Invalid if the name is too long for the number.
-    """
-    if count == 1:
-        return [server.name]
-    if len(f"{server.name}-{count}") > NAME_LENGTH:
-        raise errors.Invalid(
-            f"server.name: is too long: {NAME_LENGTH} characters at most, with the number of the server at its end"
-        )
-    return [f"{server.name}-{number}" for number in range(1, count + 1)]
