@@ -20,9 +20,9 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.hints import FAULT_DOMAIN
 from objects.inventory import Inventory, Slot
 from objects.spec import RequestSpec
-from scheduler.engine.affinity_group import survey
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.survey import Survey
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.members import Members
 from scheduler.table.arrays import mixed

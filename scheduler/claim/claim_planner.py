@@ -13,13 +13,13 @@ from scheduler.claim.cursor import Cursor
 from scheduler.claim.refusals import Refusals
 from scheduler.claim.result import conclude
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import survey
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.decision_inputs import keep, with_chosen
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.engine import PlanningStep
 from scheduler.engine.job import Job, PlanContext
 from scheduler.engine.survey import Survey
+from scheduler.engine.surveying import survey
 from scheduler.explain.remedies import remedies
 from scheduler.framework.batch_request import Request
 from scheduler.framework.members import Members
@@ -289,12 +289,12 @@ class ClaimPlanner:
         job.taken |= dict.fromkeys(self._table.hosts[job.rows[uuid]] for uuid in losers)
         chosen: list[int] = []
         if not job.together and not request.has_soft_policy:
-            at_hand = engine.survey(self._table, self._driver, request, self._table.rows(sorted(self._locked)))
+            at_hand = survey(self._table, self._driver, request, len(losers), within=self._table.rows(sorted(self._locked)))
             chosen = self._choose_again(job, request, at_hand, len(losers))
         elsewhere = losers[len(chosen) :]
         wanted: set[int] = set()
         if elsewhere:
-            found = survey(self._table, self._driver, request, len(elsewhere), self._available())
+            found = survey(self._table, self._driver, request, len(elsewhere), within=self._available())
             wanted = self._spares(found, len(elsewhere))
             further = self._choose_again(job, request, found, len(elsewhere))
             wanted |= {int(self._table.inventory[row]) for row in further}

@@ -8,9 +8,9 @@ import numpy as np
 
 from objects.cell import CellState
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import survey
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.job import Job, PlanContext
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.table.host_table import HostTable

@@ -8,11 +8,10 @@ from objects.move import MoveKind
 from scheduler.filters.affinity import ServerGroupRackFilter
 from scheduler.filters.numa import NUMATopologyFilter
 from scheduler.framework.batch_request import Request
-from scheduler.framework.filter import Filter, Named
+from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.arrays import Mask
-from scheduler.table.host_table import HostTable
 
 
 class ForceHosts(Filter):
@@ -76,13 +75,11 @@ class IgnoreHosts(Filter):
     guards_host = True
     on_demand = True
     applies_when = ("ignore_hosts",)
+    row_inputs = ("ignore_hosts",)
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        return Named(table.rows_named(request.spec.ignore_hosts), pass_alone=False) if request.spec.ignore_hosts else None
 
 
 class ExcludedCells(Filter):
@@ -113,13 +110,11 @@ class ExcludedHosts(Filter):
     guards_host = True
     on_demand = True
     applies_when = ("excluded_hosts",)
+    row_inputs = ("excluded_hosts",)
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        return Named(table.rows_named(request.spec.excluded_hosts), pass_alone=False) if request.spec.excluded_hosts else None
 
 
 class ResourceClassFilter(Filter):

@@ -11,8 +11,8 @@ from scheduler.framework.weigher import Weigher
 
 NAMED = frozenset({"flavor.extra_specs", "image"})
 """The optional fields by which kept answers are told apart."""
-BY_ROWS = frozenset({"group", "ignore_hosts", "excluded_hosts"})
-"""Those that requests with kept answers may have, too, if only filters and weighers use them that say which rows they concern."""
+BY_ROWS = frozenset({"group", "founding", "ignore_hosts", "excluded_hosts"})
+"""Those that requests with kept answers may have, too, if only filters and weighers with ``row_inputs`` use them."""
 UNKEPT = frozenset({*OPTIONAL, "cells"}) - NAMED
 """What ``reads`` may name beside what is in ``shapes.FIELDS``."""
 
@@ -21,7 +21,7 @@ class Chain(NamedTuple):
     """``at_once``: filters of all hosts at once. ``singly``: those of one host at a time, which run after them.
 
     ``reads``: what their answers depend on beside the table, by the names in ``shapes.FIELDS``; None: one of them does not say, or
-    requests of this kind have a field of which there are no names. Those that say which rows they concern do not count.
+    requests of this kind have a field of which there are no names. Those with ``row_inputs`` do not count.
 
     ``shared``: the positions in ``at_once`` of filters whose answers are the same for all requests that ``reads`` says are alike.
     ``own``: those of the others.
@@ -42,11 +42,11 @@ class Chain(NamedTuple):
 
     @classmethod
     def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], given: Set[str]) -> Chain:
-        """``given``: the fields of ``OPTIONAL`` that requests of this kind have."""
+        """``given``: the CONDITIONS that hold for requests of this kind."""
         at_once = tuple(one for one in filters if not one.host_by_host)
-        shared = tuple(position for position, one in enumerate(at_once) if not one.says_rows)
+        shared = tuple(position for position, one in enumerate(at_once) if not one.row_inputs)
         filters_shared = tuple(at_once[position] for position in shared)
-        weighers_shared = tuple(one for one in weighers if not one.says_rows)
+        weighers_shared = tuple(one for one in weighers if not one.row_inputs)
         said = [*(one.reads for one in filters_shared), *(one.reads for one in weighers_shared)]
         named = {name for reads in said if reads is not None for name in reads}
         is_kept = None not in said and given <= NAMED | BY_ROWS and named.isdisjoint(given - NAMED)
@@ -58,8 +58,8 @@ class Chain(NamedTuple):
             shared,
             filters_shared,
             weighers_shared,
-            tuple(position for position, one in enumerate(at_once) if one.says_rows),
-            tuple(one for one in weighers if one.says_rows),
+            tuple(position for position, one in enumerate(at_once) if one.row_inputs),
+            tuple(one for one in weighers if one.row_inputs),
             all(map(_is_per_host, filters)) and all(map(_is_per_host, weighers)),
         )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduler.engine.chain import Chain
 from scheduler.engine.request_classes import Shapes
-from scheduler.framework.batch_request import OPTIONAL, Request
+from scheduler.framework.batch_request import CONDITIONS, Request
 from scheduler.framework.filter import Filter
 from scheduler.framework.weigher import Weigher
 
@@ -39,13 +39,13 @@ class Criteria:
     def chain(self, request: Request) -> Chain:
         """The filters for this request, in order, and the weighers.
 
-        A request's shape says which optional fields it has. Each shape's chain is made once. For forced hosts only the filters with
+        A request's shape says which CONDITIONS hold. Each shape's chain is made once. For forced hosts only the filters with
         ``guards_host`` run.
         """
         shape = request.shape
         made = self._chains.get(shape)
         if made is None or made.filters is not self.filters or made.weighers is not self.weighers:
-            given = {name for name, there in zip(OPTIONAL, shape, strict=True) if there}
+            given = {name for name, there in zip(CONDITIONS, shape, strict=True) if there}
             called = [one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)]
             chain = Chain.of(called, [one for one in self.weighers if _called(one.applies_when, given)], given)
             self._chains[shape] = made = _Made(self.filters, self.weighers, chain)

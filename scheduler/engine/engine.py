@@ -16,9 +16,8 @@ import numpy as np
 from objects import numa
 from objects.decision import FilterCount
 from objects.group import GroupPolicy
-from scheduler.engine.chain import Chain
 from scheduler.engine.criteria import Criteria
-from scheduler.engine.survey import UNMAPPED, AskedSingly, FleetSurvey, Survey, WeigherScale, ties, weighed
+from scheduler.engine.survey import UNMAPPED, Survey, WeigherScale, ties
 from scheduler.framework.batch_request import Request
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
@@ -28,32 +27,6 @@ from scheduler.table.kernels import narrowed
 
 EXTRA_CANDIDATES = 8
 """Candidate hosts kept beyond one per instance."""
-SPARSE_DIVISOR = 2
-"""If fewer than one in this many hosts pass the filters, only these are copied and weighed."""
-
-
-def survey(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
-    """Filter and weigh the fleet, or the rows ``within``, in one pass, unless a kept survey of the fleet answers.
-
-    If most hosts pass, weighing all hosts and ignoring the refused ones is cheaper than copying those that passed. The survey asks
-    the filters of one host at a time later, best host first.
-    """
-    chain = driver.chain(request)
-    found = driver.shapes.survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
-    if found is None:
-        found = _pass(table, driver, chain, request, within)
-    return AskedSingly(found, table, request, chain.singly) if chain.singly else found
-
-
-def _pass(table: HostTable, driver: Criteria, chain: Chain, request: Request, within: Ints | None) -> Survey:
-    hosts = Hosts(table, request, within)
-    mask, counts = narrow(chain.at_once, hosts, request)
-    left: Mask | None = mask
-    if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
-        rows: Ints = mask.nonzero()[0]
-        hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = weighed(chain.weighers, hosts, request, left)
-    return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
 def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:

@@ -69,8 +69,6 @@ class Shapes:
         """None if a pass over the fleet is to answer: for a shape that is new, a refusal, and what cannot be kept."""
         if chain.reads is None or table.size < self._kept_from or not _is_plain(request):
             return None
-        if any(one.needs_pass(request) for one in chain.own_weighers):
-            return None
         key = (chain.shared_filters, chain.shared_weighers, tuple(FIELDS[name](request) for name in chain.reads))
         rows = self._rows(key, table, chain, request)
         return rows.survey(chain, request, request.seed if shuffle else None) if rows is not None else None

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from objects.decision import FilterCount
+from scheduler.engine.row_inputs import singled_out
 from scheduler.framework.batch_request import Request
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
@@ -143,12 +144,12 @@ def weighed(
 
 
 def _raw(weigher: Weigher, hosts: Hosts, request: Request, *, sparse: bool) -> Floats | SparseWeights | None:
-    """The raw weights; None: the weigher does not apply. ``sparse``: they may be told of the rows alone that it names."""
-    if not (sparse and weigher.says_rows and hosts.rows is None) or weigher.needs_pass(request):
+    """The raw weights; None: the weigher does not apply. ``sparse``: those of the rows alone that are not 0 are enough."""
+    if not (sparse and weigher.row_inputs and hosts.rows is None):
         return weigher.weigh(hosts, request)
-    rows = weigher.weighed_rows(hosts.table, request)
-    weights = None if rows is None else weigher.weigh(Hosts(hosts.table, request, rows), request)
-    return None if rows is None or weights is None else SparseWeights(rows, weights)
+    rows = singled_out(weigher.row_inputs, hosts.table, request)
+    weights = weigher.weigh(Hosts(hosts.table, request, rows), request)
+    return None if weights is None else SparseWeights(rows, weights)
 
 
 class Survey(abc.ABC):

@@ -20,6 +20,7 @@ import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.engine.chain import Chain
+from scheduler.engine.row_inputs import exceptions_of, singled_out
 from scheduler.engine.survey import (
     SORTED_HOSTS,
     TIE_NOISE,
@@ -346,12 +347,12 @@ class KeptRows:
         named: list[tuple[int, Ints, bool]] = []
         weighing: list[tuple[Weigher, Ints]] = []
         for position in chain.own:
-            found = chain.at_once[position].named(self.table, request)
+            found = exceptions_of(chain.at_once[position], self.table, request)
             if found is not None:
                 named.append((position, *found))
         for one in chain.own_weighers:
-            rows = one.weighed_rows(self.table, request)
-            if rows is not None:
+            rows = singled_out(one.row_inputs, self.table, request)
+            if one.weigh(Hosts(self.table, request, rows), request) is not None:
                 weighing.append((one, rows))
         return named, weighing
 

@@ -20,9 +20,9 @@ from objects.group import GroupPolicy
 from objects.relaxation import Asked, Relaxation
 from objects.spec import RequestSpec
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import together
 from scheduler.engine.capacity import takes
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.members import Members
@@ -123,9 +123,7 @@ class ChangeSearch:
             return None
         if self.wanted > 1 and request.group is not None and request.group.policy.strict:
             with self._table.tentative():  # members restrict each other, so they must be placed to know
-                found = engine.survey(self._table, self._driver, request)
-                if request.founding:
-                    found = together(self._table, self._driver, request, found, self.wanted)
+                found = survey(self._table, self._driver, request, self.wanted)
                 if len(self._driver.place(self._table, request, found, self.wanted)) < self.wanted:
                     return None
         return room

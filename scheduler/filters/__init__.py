@@ -1,5 +1,4 @@
 """Filters: each says for all hosts at once which may take the request, and why others may not.
 
-One file has filters of one subject. They import ``scheduler/framework`` and columns of ``scheduler/table``, and nothing else of
-the scheduler.
+One file has filters of one subject. They import ``scheduler/framework``, and nothing else of the scheduler.
 """

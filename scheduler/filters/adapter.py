@@ -8,10 +8,10 @@ import numpy as np
 
 from objects.spec import RequestSpec
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask
 from scheduler.framework.filter import HostByHostFilter
 from scheduler.framework.hosts import Hosts, HostState
 from scheduler.framework.settings import SchedulerSettings
-from scheduler.table.arrays import Mask
 
 
 @runtime_checkable

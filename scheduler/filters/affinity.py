@@ -9,10 +9,9 @@ import numpy as np
 from objects import errors, hints
 from objects.group import GroupPolicy
 from scheduler.framework.batch_request import Request
-from scheduler.framework.filter import Filter, Named
+from scheduler.framework.columns import HostTable, Ints, Mask
+from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Ints, Mask
-from scheduler.table.host_table import HostTable
 
 
 class ServerGroupAffinityFilter(Filter):
@@ -25,18 +24,13 @@ class ServerGroupAffinityFilter(Filter):
     reason = "not where the server group is"
     guards_host = True
     reads = ("group",)
+    row_inputs = ("group",)
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.policy is not GroupPolicy.AFFINITY or request.founding:
             return None
         return np.zeros(len(hosts), dtype=np.bool_) if self._closed(request) else hosts.members > 0
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        if request.policy is not GroupPolicy.AFFINITY or request.founding:
-            return None
-        rows = np.zeros(0, np.int64) if self._closed(request) else request.rows_with_members(table.named_rows)
-        return Named(rows, pass_alone=True)
 
     @staticmethod
     def _closed(request: Request) -> bool:
@@ -52,17 +46,13 @@ class ServerGroupAntiAffinityFilter(Filter):
     reason = "too many members of the server group there already"
     guards_host = True
     reads = ("group",)
+    row_inputs = ("group",)
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
             return None
         return hosts.members < request.group.max_server_per_host
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
-            return None
-        return Named(request.rows_with_members(table.named_rows, request.group.max_server_per_host), pass_alone=False)
 
 
 class ServerGroupRackFilter(Filter):
@@ -78,6 +68,7 @@ class ServerGroupRackFilter(Filter):
     hint_names = (hints.FAULT_DOMAIN,)
     applies_when = ("group",)
     reads = ("group", "scheduler_hints")
+    row_inputs = ("racks",)
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
@@ -88,11 +79,6 @@ class ServerGroupRackFilter(Filter):
             return hosts.in_racks_but(_closed_racks(table, request))
         members: Ints = hosts.by_rack(_members_by_rack(table, request)) + hosts.more
         return hosts.in_racks_but(_racks_of_other_domains(table, request)) & (members < group.max_server_per_rack)
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        if not request.spec.keeps_to_racks:
-            return None
-        return Named(np.sort(table.by_rack.rows((-1, *_closed_racks(table, request)))), pass_alone=False)
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
         """Tell missing racks from full ones."""

@@ -9,10 +9,9 @@ import numpy as np
 from scheduler.filters.image_properties import canonical, current
 from scheduler.filters.operators import matches
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Aggregates, Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.aggregation import Aggregates
-from scheduler.table.arrays import Mask
 
 TENANT_PREFIX = "filter_tenant_id"
 

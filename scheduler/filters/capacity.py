@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask, at_least
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Mask
-from scheduler.table.kernels import at_least
 
 
 class RamFilter(Filter):

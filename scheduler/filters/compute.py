@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Mask
 
 
 class ComputeFilter(Filter):

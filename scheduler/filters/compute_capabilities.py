@@ -9,9 +9,9 @@ from typing import Any
 
 from scheduler.filters.operators import matches
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Mask
 
 SCOPE = "capabilities"
 

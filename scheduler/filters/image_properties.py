@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Mask
 
 PROPERTIES = (("hw_architecture", "architecture"), ("img_hv_type", "hypervisor_type"), ("hw_vm_mode", "vm_mode"))
 """Image properties, each with its former name."""

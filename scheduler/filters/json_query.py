@@ -12,9 +12,9 @@ import numpy as np
 from objects import errors, hints, query
 from objects.query import Attribute, Comparison, Condition, Operand
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Floats, Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Floats, Mask
 
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

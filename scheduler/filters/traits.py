@@ -6,9 +6,9 @@ from typing import Any
 
 from objects.extra_specs import FORBIDDEN, REQUIRED, TRAIT, Specs
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Mask
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
-from scheduler.table.arrays import Mask
 
 
 class TraitsFilter(Filter):

@@ -1,5 +1,5 @@
-"""What filters, weighers and drivers may import: the request, the hosts, the members of a group, the settings, and their base
-classes.
+"""What filters, weighers and drivers may import: the request, the hosts, the members of a group, the settings, the types
+of columns, and the base classes.
 
-The types of columns are in ``scheduler/table``. A plug-in needs nothing else of the scheduler.
+A plug-in needs nothing else of the scheduler.
 """

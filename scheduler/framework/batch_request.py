@@ -31,6 +31,8 @@ OPTIONAL = (
     "excluded_hosts",
 )
 """Fields of a spec that filters and weighers use, and that most requests leave out."""
+CONDITIONS = (*OPTIONAL, "founding")
+"""What ``applies_when`` may name: these fields, and that the request is for the first members of an affinity group."""
 
 UNPACKED_POLICIES = frozenset(GroupPolicy) - {GroupPolicy.ANTI_AFFINITY}
 """Policies of groups that packing would thwart: soft ones are outweighed, and an affinity group needs a host with room for all."""
@@ -141,8 +143,8 @@ class Request:
 
     @property
     def shape(self) -> tuple[bool, ...]:
-        """Which of the OPTIONAL fields it has."""
-        return tuple(map(bool, _optional(self.spec)))
+        """Which of the CONDITIONS hold."""
+        return (*map(bool, _optional(self.spec)), self.founding)
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
         """The result of ``make()``, cached by ``key``. It cannot become stale: a request is used only while the table is locked."""

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
-from scheduler.table.arrays import Ints, Mask
-from scheduler.table.host_table import HostTable
-
-
-class Named(NamedTuple):
-    """What a filter says of a request that names hosts, or has members on them.
-
-    ``rows``: the only rows that it lets pass, if ``pass_alone``; otherwise the only ones that it refuses.
-    """
-
-    rows: Ints
-    pass_alone: bool
+from scheduler.table.arrays import Mask
 
 
 class Filter(abc.ABC):
@@ -28,15 +17,18 @@ class Filter(abc.ABC):
     ``reason`` completes "no host is left, because of ...". Tenants see it, so it names no host.
     ``guards_host``: the filter also runs for a host that an administrator forces.
     ``on_demand``: explanations leave the filter out where it returned None, because the request does not use it.
-    ``applies_when``: the filter runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
+    ``applies_when``: the filter runs only for requests with at least one of these CONDITIONS. Empty: for all.
     ``host_by_host``: the filter gets only the hosts that are left.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.engine.request_classes.FIELDS``. The answers of
-    each host are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again. It may also
-    name fields of OPTIONAL, and ``cells``: the cells that are closed to the request. With them no answers are kept, unless it
-    ``says_rows``. ``says_rows``: its own class has ``named``, which answers in place of ``passes`` where answers of all hosts are
-    kept. ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the answer for no
-    other host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks. A subclass
-    has to say it again.
+    each host are kept then while nothing is told of it. None: anything, or the time. It may also name fields of OPTIONAL, and
+    ``cells``: the cells that are closed to the request. With them no answers are kept, unless there are ``row_inputs``.
+    ``row_inputs``: what singles out hosts, by the names in ``scheduler.engine.row_inputs.ROW_INPUTS``: the members of the
+    ``group`` on a host, or in its ``racks``, or that the request names it in ``ignore_hosts`` or ``excluded_hosts``. All other
+    hosts get the same answer, whatever their other columns. Answers are then derived from a few hosts.
+    ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the answer for no
+    other host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks.
+
+    A subclass has to declare ``reads``, ``row_inputs`` and ``per_host`` again.
 
     ``hint_names``: the scheduler hints that it reads. A filter of a site that applies when there are hints, and names none, may
     read any.
@@ -50,7 +42,7 @@ class Filter(abc.ABC):
     applies_when: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
     hint_names: ClassVar[tuple[str, ...]] = ()
-    says_rows: ClassVar[bool] = False
+    row_inputs: ClassVar[tuple[str, ...]] = ()
     per_host: ClassVar[bool] = False
     host_by_host: ClassVar[bool] = False
 
@@ -61,7 +53,7 @@ class Filter(abc.ABC):
         super().__init_subclass__()
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
-        cls.says_rows = "named" in vars(cls)
+        cls.row_inputs = vars(cls).get("row_inputs", ())
         cls.per_host = vars(cls).get("per_host", False)
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -70,10 +62,6 @@ class Filter(abc.ABC):
     @abc.abstractmethod
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         """True for each of ``hosts`` that may take one more instance of ``request``; None: the request does not use this filter."""
-
-    def named(self, table: HostTable, request: Request) -> Named | None:
-        """The answer of ``passes`` as a few rows of the whole table; None if this request does not use the filter."""
-        raise NotImplementedError
 
     def refusal(self, hosts: Hosts, request: Request) -> str:
         """The reason for this request, if the filter has left none of ``hosts``."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
-from scheduler.table.arrays import Floats, Ints
+from scheduler.table.arrays import Floats
 from scheduler.table.host_table import HostTable
 
 
@@ -22,14 +22,16 @@ class Weigher(abc.ABC):
     ``least``: the lower end of the range (Nova's ``minval``); lower weights are raised to it. None: the lowest weight.
     ``option``: if aggregates have this key, the smallest of their values is the multiplier of their hosts.
     ``hint_names``: the scheduler hints that it reads.
-    ``applies_when``: the weigher runs only for requests with at least one of these OPTIONAL fields of a spec. Empty: for all.
+    ``applies_when``: the weigher runs only for requests with at least one of these CONDITIONS. Empty: for all.
     ``cell_wide``: placing a server changes the weights of all hosts of its cell alike.
     ``reads``: what of a request the answers depend on, by the names in ``scheduler.engine.request_classes.FIELDS``. The answers of
-    each host are kept then while nothing is told of it. None: anything, or the time; a subclass has to say it again. ``of_fleet``:
-    its own class has ``fleet_terms``: its weights also depend on the fleet as a whole. ``says_rows``: its own class has
-    ``weighed_rows``: of a whole fleet, it weighs these hosts alone. ``per_host``: of members of the group it asks for those on each
-    host alone, so that placing one changes the weight for no other host. It need not hold for requests that get no alternates: of
-    affinity groups, and those that keep to racks. A subclass has to say it again.
+    each host are kept then while nothing is told of it. None: anything, or the time.
+    ``row_inputs``: what singles out hosts, as in ``Filter``. All other hosts weigh 0.
+    ``of_fleet``: its own class has ``fleet_terms``: its weights also depend on the fleet as a whole.
+    ``per_host``: of members of the group it asks for those on each host alone, so that placing one changes the weight for no other
+    host. It need not hold for requests that get no alternates: of affinity groups, and those that keep to racks.
+
+    A subclass has to declare ``reads``, ``row_inputs`` and ``per_host`` again.
     """
 
     least: ClassVar[float | None] = None
@@ -38,7 +40,7 @@ class Weigher(abc.ABC):
     hint_names: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...] | None] = None
     of_fleet: ClassVar[bool] = False
-    says_rows: ClassVar[bool] = False
+    row_inputs: ClassVar[tuple[str, ...]] = ()
     per_host: ClassVar[bool] = False
     cell_wide: ClassVar[bool] = False
 
@@ -50,7 +52,7 @@ class Weigher(abc.ABC):
         cls.name = cls.__name__
         cls.reads = vars(cls).get("reads")
         cls.of_fleet = "fleet_terms" in vars(cls)
-        cls.says_rows = "weighed_rows" in vars(cls)
+        cls.row_inputs = vars(cls).get("row_inputs", ())
         cls.per_host = vars(cls).get("per_host", False)
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -73,14 +75,6 @@ class Weigher(abc.ABC):
     def terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
         """The same, once for each request: also after it has taken hosts. Records of decisions keep it."""
         return request.remembered(("terms", self.name), lambda: self.fleet_terms(table, request))
-
-    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        """The only rows whose raw weight is not 0 for this request, in order; None: the weigher does not apply to it."""
-        raise NotImplementedError
-
-    def needs_pass(self, request: Request) -> bool:
-        """Whether it weighs all hosts for this request, though it ``says_rows``: then no kept answers are used."""
-        return False
 
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:

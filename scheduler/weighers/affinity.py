@@ -8,10 +8,9 @@ import numpy as np
 
 from objects.group import GroupPolicy
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Floats, divided
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
-from scheduler.table.arrays import Floats, Ints, divided
-from scheduler.table.host_table import HostTable
 
 
 class ServerGroupSoftAffinityWeigher(Weigher):
@@ -19,13 +18,11 @@ class ServerGroupSoftAffinityWeigher(Weigher):
 
     option = "soft_affinity_weight_multiplier"
     applies_when = ("group",)
+    row_inputs = ("group",)
     per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
-
-    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        return request.rows_with_members(table.named_rows) if request.policy is GroupPolicy.SOFT_AFFINITY else None
 
 
 class AffinityRoomWeigher(Weigher):
@@ -36,15 +33,9 @@ class AffinityRoomWeigher(Weigher):
 
     least = 0.0
     option = "affinity_room_weight_multiplier"
-    applies_when = ("group",)
+    applies_when = ("founding",)
     per_host = True
     reads: ClassVar[tuple[str, ...] | None] = ("amounts", "group")
-
-    def needs_pass(self, request: Request) -> bool:
-        return request.founding
-
-    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        return None
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if not request.founding:
@@ -74,10 +65,8 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
 
     option = "soft_anti_affinity_weight_multiplier"
     applies_when = ("group",)
+    row_inputs = ("group",)
     per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         return np.multiply(hosts.members, -1.0) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
-
-    def weighed_rows(self, table: HostTable, request: Request) -> Ints | None:
-        return request.rows_with_members(table.named_rows) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Floats
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
-from scheduler.table.arrays import Floats
 
 
 class RAMWeigher(Weigher):

@@ -7,11 +7,10 @@ import math
 import numpy as np
 
 from scheduler.framework.batch_request import UNPACKED_POLICIES, Request
+from scheduler.framework.columns import Floats, HostTable
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.framework.weigher import Weigher
-from scheduler.table.arrays import Floats
-from scheduler.table.host_table import HostTable
 
 TIGHTNESS = 0.02
 """How much fuller hosts are preferred among those with room of a similar shape. It keeps large holes open."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler.framework.batch_request import Request
+from scheduler.framework.columns import Floats
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
-from scheduler.table.arrays import Floats
 
 
 class IoOpsWeigher(Weigher):

@@ -19,9 +19,9 @@ from objects.context import RequestContext
 from objects.inventory import Slot
 from objects.spec import Image, RequestSpec, ServerProperties
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import survey
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.job import Job, PlanContext, checked
+from scheduler.engine.surveying import survey
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.members import Members
 from scheduler.table.arrays import Ints

@@ -16,6 +16,7 @@ CHECKOUT = Path(os.environ.get("SUPERCONDUCTOR_CHECKOUT", Path(__file__).parents
 DOCUMENT = CHECKOUT / "docs" / "scheduling.md"
 
 ASK = """
+from scheduler.engine.surveying import survey
 from objects.cell import CellMapping
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
@@ -40,7 +41,7 @@ for number, (host, rack) in enumerate(racks.items(), start=1):
 for project in ("research", "sales"):
     flavor = Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1024)
     spec = RequestSpec(batch_id="b", request_id="r", project_id=project, user_id="u", name="n", flavor=flavor)
-    found = engine.survey(table, driver, Request(spec=spec, vcpus=1, memory_mb=1024, disk_gb=0, seed=1))
+    found = survey(table, driver, Request(spec=spec, vcpus=1, memory_mb=1024, disk_gb=0, seed=1))
     rows = found.rows  # all of them, so the filter is asked about each
     last = found.counts[-1]
     print(*(table.hosts[row] for row in rows), "|", last.name, last.before, last.after, last.reason)

@@ -24,9 +24,9 @@ from objects.inventory import Slot
 from objects.move import Move, MoveKind
 from objects.spec import Image, RequestSpec
 from objects.stored_image import ImageDetails
-from scheduler.engine import engine
 from scheduler.engine.always import ForceHosts, IgnoreHosts, RequestedDestination
 from scheduler.engine.criteria import Criteria
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
@@ -190,7 +190,7 @@ class OurFleet:
         plain: Json = {"ignore_hosts": [], "force_hosts": [], "force_nodes": [], "destination": None}
         criteria = Criteria((), weighers, subset=1, shuffle=False)
         rows = self._rows[given["left"]]
-        found = engine.survey(self._table, criteria, self.request(given | plain), rows)
+        found = survey(self._table, criteria, self.request(given | plain), within=rows)
         scores = dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
         return [scores[row] for row in rows.tolist()]
 

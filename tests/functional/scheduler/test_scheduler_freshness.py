@@ -21,6 +21,7 @@ from objects.cell import CellMapping, CellState, HostMapping
 from objects.process import AGENT_BINARY
 from scheduler import table_updater
 from scheduler.claim.cursor import Cursor
+from scheduler.engine.surveying import survey
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table_updater import Freshness
@@ -71,9 +72,8 @@ class Watched:
         """Hosts that a request could be given now."""
         with self.table.lock:
             request = fleet.request(fleet.spec(), self.table, alive_since=time.monotonic() - self.settings.service_down_time)
-            from scheduler.engine import engine
 
-            return {self.table.hosts[row] for row in engine.survey(self.table, fleet.driver(), request).rows}
+            return {self.table.hosts[row] for row in survey(self.table, fleet.driver(), request).rows}
 
     def becomes(self, *hosts: str) -> bool:
         return wait_until(lambda: self.usable() == set(hosts), 10.0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import together
 from scheduler.engine.job import Job
+from scheduler.engine.surveying import survey
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.hosts import HostState
 from scheduler.framework.settings import SchedulerSettings
@@ -32,7 +32,7 @@ def placed(table: HostTable, count: int, size: int = 1, most: int | None = None)
         driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Few", Few(most)))
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
     with table.tentative():
-        found = together(table, driver, request, engine.survey(table, driver, request), count)
+        found = survey(table, driver, request, count)
         return [table.hosts[row] for row in engine.choose(table, driver, request, found, count)]
 
 
@@ -83,7 +83,7 @@ def test_where_no_host_has_several_nodes_those_that_take_the_most_are_left(free:
     table, driver = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(free)]), fleet.driver()
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
     with table.tentative():
-        left = together(table, driver, request, engine.survey(table, driver, request), count).rows
+        left = survey(table, driver, request, count).rows
     takes = {f"h{n}": vcpus // size for n, vcpus in enumerate(free)}
     most = min(count, max(takes.values()))
     assert {table.hosts[row] for row in left} == {host for host, amount in takes.items() if amount >= max(most, 1)}
@@ -164,7 +164,7 @@ def test_a_host_that_is_not_heard_of_yet_is_waited_for_if_it_has_room_for_all() 
 def test_the_rows_of_a_survey_stay_in_the_order_of_the_table() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=n % 5) for n in range(20)])
     driver, request = fleet.driver(), fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
-    found = together(table, driver, request, engine.survey(table, driver, request), 3)
+    found = survey(table, driver, request, 3)
     assert np.array_equal(found.rows, np.sort(found.rows))
     assert found.counts[-1].name == "WholeGroup"
     assert (found.counts[-1].before, found.counts[-1].after) == (16, 8)

@@ -13,6 +13,7 @@ from objects.aggregate import Aggregate
 from objects.flavor import Flavor
 from objects.spec import Image, RequestSpec
 from scheduler.engine import engine
+from scheduler.engine.surveying import survey
 from scheduler.filters.aggregates import (
     AggregateImagePropertiesIsolation,
     AggregateInstanceExtraSpecsFilter,
@@ -210,7 +211,7 @@ def test_the_smallest_multiplier_weighs(known: list[Aggregate]) -> None:
     table = fleet_with(known)
     request = fleet.request(fleet.spec(), table)
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=1.5, shuffle_best_same_weighed_hosts=False)
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     expected = [least(known, host, "ram_weight_multiplier", 1.5) for host in NAMES]
     assert found.scores.tolist() == pytest.approx(expected)  # all are equally free, and the range begins at 0
     again = engine.score(table, driver, request, found.parts, np.array([3, 1]))
@@ -225,7 +226,7 @@ def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_
     assert RAMWeigher(SchedulerSettings(ram_weight_multiplier=0.0)).multipliers(hosts).tolist() == [2.0, 0.0]  # type: ignore[union-attr]  # one for each host
     assert BuildFailureWeigher(SchedulerSettings()).multipliers(hosts).tolist() == [-5.0, -1000000.0]  # type: ignore[union-attr]  # the same
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
-    assert engine.survey(table, driver, request).scores.tolist() == [2.0, 0.0]
+    assert survey(table, driver, request).scores.tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("value", ["1e308", "inf", "two"])
@@ -233,7 +234,7 @@ def test_what_no_weight_can_be_multiplied_by_is_no_number(value: str) -> None:
     one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"ram_weight_multiplier": value, "cpu_weight_multiplier": value})
     table = fleet.table([fleet.node(name) for name in NAMES[:2]], aggregates=[one])
     driver = fleet.driver(enabled_weighers=("RAMWeigher", "CPUWeigher"), shuffle_best_same_weighed_hosts=False)
-    assert engine.survey(table, driver, fleet.request(fleet.spec(), table)).scores.tolist() == [2.0, 2.0]
+    assert survey(table, driver, fleet.request(fleet.spec(), table)).scores.tolist() == [2.0, 2.0]
 
 
 def test_an_image_property_without_a_value_is_none() -> None:

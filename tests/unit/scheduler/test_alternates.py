@@ -12,6 +12,7 @@ import pytest
 from objects.group import GroupPolicy
 from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
+from scheduler.engine.surveying import survey
 from scheduler.framework.members import Members
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
@@ -24,7 +25,7 @@ def assigned(
     request = fleet.request(fleet.spec(**changes), table, seed=seed)
     choosing = fleet.driver(**(driver or {}))
     with table.tentative():
-        found = engine.survey(table, choosing, request)
+        found = survey(table, choosing, request)
         rows = engine.choose(table, choosing, request, found, count)
         chosen = [(str(n), row) for n, row in enumerate(rows)]
         others = Alternates(table, choosing, request, found).of(chosen)
@@ -112,7 +113,7 @@ def test_two_batches_of_a_group_in_one_transaction_hold_no_host_in_common(seed: 
         batches = []
         for number in range(2):
             request = fleet.request(fleet.spec(group=group, max_attempts=3), table, seed=chance.randrange(1 << 60), members=members)
-            found = engine.survey(table, driver, request)
+            found = survey(table, driver, request)
             rows = engine.choose(table, driver, request, found, chance.randrange(1, 4))
             batches.append((request, found, [(f"{number}-{n}", row) for n, row in enumerate(rows)]))
         for request, found, chosen in batches:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objects.spec import RequestSpec
-from scheduler.engine import engine
 from scheduler.engine.survey import Survey
+from scheduler.engine.surveying import survey
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.hosts import HostState
 from tests.support import fleet
@@ -32,7 +32,7 @@ def surveyed(hosts: list[tuple[int, bool]]) -> Survey:
     driver = fleet.driver()
     own = Chosen({f"h{n}" for n, (_, passes) in enumerate(hosts) if passes})
     driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "Chosen", own))
-    return engine.survey(table, driver, fleet.request(fleet.spec(fleet.flavor(vcpus=2)), table))
+    return survey(table, driver, fleet.request(fleet.spec(fleet.flavor(vcpus=2)), table))
 
 
 @given(HOSTS, st.integers(1, 12), st.integers(0, 1))

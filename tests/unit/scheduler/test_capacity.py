@@ -16,6 +16,7 @@ from objects.flavor import Flavor
 from objects.spec import RequestSpec
 from scheduler.engine import capacity, engine
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import HostState
@@ -45,7 +46,7 @@ def request_of(table: HostTable, size: Flavor) -> Request:
 def placed(table: HostTable, driver: SchedulerDriver, request: Request) -> Counter[int]:
     """How many servers the engine puts on each row."""
     with table.tentative():
-        return Counter(driver.place(table, request, engine.survey(table, driver, request), 5000))
+        return Counter(driver.place(table, request, survey(table, driver, request), 5000))
 
 
 @pytest.mark.parametrize("filters", [DEFAULT_FILTERS, LOADED, ("ComputeFilter", "CoreFilter")], ids=["default", "loaded", "few"])
@@ -82,7 +83,7 @@ def test_sets_fit_as_often_as_is_said(found: list[tuple[int, int, int, int]], fl
         assert bounds.least <= 0, "so many sets fit whole on one host each"
     with table.tentative():
         whole = 0
-        while all(driver.place(table, each, engine.survey(table, driver, each), 1) for each in requests):
+        while all(driver.place(table, each, survey(table, driver, each), 1) for each in requests):
             whole += 1
         assert whole <= bounds.most
 

@@ -15,8 +15,8 @@ from objects.inventory import Slot
 from objects.relaxation import Asked, Relaxation
 from objects.spec import Image, RequestSpec
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import together
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.explain.remedies import remedies
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.batch_request import Request
@@ -237,9 +237,7 @@ def spec_of(wanted: dict[str, Any]) -> RequestSpec:
 def placed(table: HostTable, driver: SchedulerDriver, request: Request, count: int) -> int:
     """How many of so many are placed: the plan itself."""
     with table.tentative():
-        found = engine.survey(table, driver, request)
-        if request.founding:
-            found = together(table, driver, request, found, count)
+        found = survey(table, driver, request, count)
         return len(engine.choose(table, driver, request, found, count))
 
 

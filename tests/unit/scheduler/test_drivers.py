@@ -18,6 +18,7 @@ from objects.decision import FilterCount
 from scheduler.drivers.filter import FilterScheduler
 from scheduler.engine import engine
 from scheduler.engine.survey import Survey
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
@@ -76,11 +77,11 @@ def test_one_host_is_chosen_as_by_a_plan_and_not_taken(sizes: list[int], subset:
     asked = fleet.spec(fleet.flavor(vcpus=4))
     before = table.free_vcpus.tolist()
     request = fleet.request(asked, table, seed=seed)
-    chosen = driver.choose_one(table, request, engine.survey(table, driver, request))
+    chosen = driver.choose_one(table, request, survey(table, driver, request))
     assert table.free_vcpus.tolist() == before
     request = fleet.request(asked, table, seed=seed)
     with table.tentative():
-        rows = driver.place(table, request, engine.survey(table, driver, request), 1)
+        rows = driver.place(table, request, survey(table, driver, request), 1)
     assert rows == ([] if chosen is None else [chosen])
     assert (chosen is None) == (max(sizes, default=0) < 4)
 
@@ -92,12 +93,12 @@ class TestChance:
     def winners(self, table: HostTable, count: int = 300, **changes: Any) -> Counter[str]:
         driver = fleet.driver(driver="chance", enabled_filters=())
         request = fleet.request(fleet.spec(fleet.flavor(vcpus=0)), table, **changes)
-        rows = engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
         return Counter(table.hosts[row] for row in rows)
 
     def refusal(self, table: HostTable, **asked: Any) -> str:
         driver = fleet.driver(driver="chance")
-        found = engine.survey(table, driver, fleet.request(fleet.spec(**asked), table, alive_since=0.0))
+        found = survey(table, driver, fleet.request(fleet.spec(**asked), table, alive_since=0.0))
         assert not found.rows.size
         return driver.refusal(found.counts, found.total, 0, 1)
 

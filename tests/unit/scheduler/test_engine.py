@@ -15,6 +15,7 @@ from objects.spec import RequestSpec
 from scheduler.engine import engine
 from scheduler.engine.always import IgnoreHosts
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts, HostState
 from scheduler.framework.settings import SchedulerSettings
@@ -40,7 +41,7 @@ def place(
 
 
 def chosen(table: HostTable, request: Request, count: int, driver: SchedulerDriver) -> list[int]:
-    return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+    return engine.choose(table, driver, request, survey(table, driver, request), count)
 
 
 def equal(count: int, **changes: Any) -> HostTable:
@@ -52,7 +53,7 @@ class TestCounts:
         table = fleet.table([fleet.node("h1", memory_mb=512), fleet.node("h2", vcpus=1), fleet.node("h3"), fleet.node("h4")])
         table.set_service(TWO, "h4", -1e9, disabled=False, forced_down=False)
         request = fleet.request(fleet.spec(fleet.flavor(vcpus=2, memory_mb=1024)), table, alive_since=0.0)
-        found = engine.survey(table, fleet.driver(enabled_filters=("ComputeFilter", "RamFilter", "CoreFilter")), request)
+        found = survey(table, fleet.driver(enabled_filters=("ComputeFilter", "RamFilter", "CoreFilter")), request)
         assert [(c.name, c.before, c.after) for c in found.counts] == [
             ("ComputeFilter", 4, 3),
             ("RamFilter", 3, 2),
@@ -63,22 +64,22 @@ class TestCounts:
     def test_filters_after_the_one_that_left_none_are_not_asked(self) -> None:
         table = equal(3)
         request = fleet.request(fleet.spec(fleet.flavor(memory_mb=10**9, vcpus=10**9)), table)
-        found = engine.survey(table, fleet.driver(enabled_filters=("RamFilter", "CoreFilter")), request)
+        found = survey(table, fleet.driver(enabled_filters=("RamFilter", "CoreFilter")), request)
         assert [(c.name, c.after) for c in found.counts] == [("RamFilter", 0)]
 
     def test_hosts_that_may_not_be_chosen_at_all_are_told_first(self) -> None:
         table = equal(3)
         table.set_topology(fleet.cells(), {"h0": ONE}, {})
-        found = engine.survey(table, fleet.driver(), fleet.request(fleet.spec(), table))
+        found = survey(table, fleet.driver(), fleet.request(fleet.spec(), table))
         first = found.counts[0]
         assert (first.name, first.before, first.after) == ("HostMapping", 3, 1)
 
     def test_what_the_request_demands_is_told_where_it_demands_something(self) -> None:
         table = equal(3)
-        names = {c.name for c in engine.survey(table, fleet.driver(), fleet.request(fleet.spec(), table)).counts}
+        names = {c.name for c in survey(table, fleet.driver(), fleet.request(fleet.spec(), table)).counts}
         assert "IgnoreHosts" not in names
         request = fleet.request(fleet.spec(ignore_hosts=("h1",)), table)
-        counts = {c.name: c.after for c in engine.survey(table, fleet.driver(), request).counts}
+        counts = {c.name: c.after for c in survey(table, fleet.driver(), request).counts}
         assert counts["IgnoreHosts"] == 2
 
 
@@ -229,7 +230,7 @@ class TestSitesOwnFilter:
         assert place(table, fleet.spec(), 1, driver) == ["h0"]
         assert own.asked == ["h0"]
         request = fleet.request(fleet.spec(), table)
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         assert [table.hosts[row] for row in found.best(3)[0]] == ["h0", "h2", "h3"]
         assert own.asked[1:] == ["h0", "h1", "h2", "h3"]
         assert (found.counts[-1].before, found.counts[-1].after, found.counts[-1].partial) == (4, 3, True)
@@ -279,5 +280,5 @@ def test_a_filter_is_not_asked_about_requests_that_leave_out_all_it_heeds() -> N
         counting.asked = 0
         request = fleet.request(fleet.spec(ignore_hosts=hints), table)
         for _ in range(3):
-            assert engine.survey(table, driver, request).rows.tolist() == ([0] if hints else [0, 1])
+            assert survey(table, driver, request).rows.tolist() == ([0] if hints else [0, 1])
         assert counting.asked == times

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from objects.compute_node import ComputeNode
-from scheduler.engine import engine
+from scheduler.engine.surveying import survey
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.fleet import CELLS
@@ -35,7 +35,7 @@ def says(
 
 def usable(table: HostTable, since: float = 50.0, force_hosts: tuple[str, ...] = ()) -> list[str]:
     request = fleet.request(fleet.spec(force_hosts=force_hosts), table, alive_since=since)
-    return [table.hosts[row] for row in engine.survey(table, fleet.driver(), request).rows]
+    return [table.hosts[row] for row in survey(table, fleet.driver(), request).rows]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([(HOME, 64), (OTHER, 7), (OTHER, 9)])))

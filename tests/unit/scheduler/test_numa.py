@@ -26,6 +26,7 @@ from scheduler.claim.cursor import Cursor
 from scheduler.engine import capacity, engine
 from scheduler.engine.job import Job, PlanContext
 from scheduler.engine.request_classes import Shapes
+from scheduler.engine.surveying import survey
 from scheduler.filters.numa import NUMATopologyFilter
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -358,7 +359,7 @@ class TestPlans:
         driver = fleet.driver(enabled_weighers=("CPUWeigher", "AffinityRoomWeigher"), cpu_weight_multiplier=0.1)
         request = fleet.request(fleet.spec(flavor(4, 1), group=fleet.group(GroupPolicy.AFFINITY)), made)
         with made.tentative():
-            [row] = driver.place(made, request, engine.survey(made, driver, request), 1)
+            [row] = driver.place(made, request, survey(made, driver, request), 1)
         assert made.hosts[row] == "h2"
 
 
@@ -389,5 +390,5 @@ def test_kept_surveys_say_the_same() -> None:
         made.set_inventory(row, now=float(generation))
         for size in sizes:
             asked = fleet.spec(size)
-            found = [set(engine.survey(made, one, fleet.request(asked, made)).rows.tolist()) for one in (plain, kept)]
+            found = [set(survey(made, one, fleet.request(asked, made)).rows.tolist()) for one in (plain, kept)]
             assert found[0] == found[1]

@@ -14,6 +14,7 @@ from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.spec import RequestSpec
 from scheduler.engine import engine
+from scheduler.engine.surveying import survey
 from scheduler.framework.settings import DEFAULT_FILTERS
 from tests.support import fleet
 from tests.support.examples import examples
@@ -148,7 +149,7 @@ def test_same_hosts_same_scores_same_choice(
 
     hosts = [Host(node, used, aggregates) for node, used in zip(made, claimed, strict=False)]
     left = [host for host in hosts if host.passes(asked)]
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     assert [table.hosts[row] for row in found.rows] == [host.node.host for host in left]
     scores = totals(left, asked)
     assert found.scores.tolist() == pytest.approx(scores, rel=1e-9, abs=1e-6)

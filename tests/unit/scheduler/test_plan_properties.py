@@ -13,6 +13,7 @@ from objects.inventory import Slot
 from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
@@ -65,7 +66,7 @@ def test_a_plan_never_over_commits_and_places_all_that_fits(
     free = (table.free_vcpus.copy(), table.free_memory_mb.copy(), table.free_disk_gb.copy())
     amounts = (request.vcpus, request.memory_mb, request.disk_gb)
     with table.tentative():
-        rows = engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
     for row, taken in Counter(rows).items():
         for column, amount in zip(free, amounts, strict=True):
             assert amount == 0 or amount * taken <= column[row]
@@ -81,7 +82,7 @@ def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance
 ) -> None:
     driver = fleet.driver(ram_weight_multiplier=ram, num_instances_weight_multiplier=instances)
     request = asked(table, size)
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     with table.tentative():
         at_once = engine.choose(table, driver, request, found, count)
     one_by_one: list[int] = []
@@ -116,7 +117,7 @@ def test_groups_hold_within_a_batch_and_with_members_placed_before(
     request = asked(table, size, group, slots)
     driver = fleet.driver()
     with table.tentative():
-        rows = engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
     before = Counter(slot.host for slot in slots)
     placed = Counter(table.hosts[row] for row in rows)
     if policy is GroupPolicy.ANTI_AFFINITY:
@@ -136,7 +137,7 @@ def test_alternates_are_other_hosts_of_the_same_cell_with_room(
     request = fleet.request(spec, table)
     driver = fleet.driver()
     with table.tentative():
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, count)
         chosen = [(f"i{n}", row) for n, row in enumerate(rows)]
         given_out = Alternates(table, driver, request, found).of(chosen)

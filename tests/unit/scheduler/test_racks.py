@@ -17,7 +17,9 @@ from objects.spec import RequestSpec
 from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.request_classes import Shapes
+from scheduler.engine.row_inputs import exceptions_of
 from scheduler.engine.survey_cache import KeptSurvey
+from scheduler.engine.surveying import survey
 from scheduler.filters.affinity import ServerGroupRackFilter
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.members import Members
@@ -60,7 +62,7 @@ def placed(made: HostTable, asked: RequestSpec, count: int, members: Sequence[Sl
     request = fleet.request(asked, made, members)
     driver = fleet.driver()
     with made.tentative():
-        rows = driver.place(made, request, engine.survey(made, driver, request), count)
+        rows = driver.place(made, request, survey(made, driver, request), count)
     return [made.hosts[row] for row in rows]
 
 
@@ -95,7 +97,7 @@ class TestMembersPerRack:
         made, driver = table(), fleet.driver(enabled_filters=("ComputeFilter",))
         for forced, hosts in (((), ["h3", "h4", "h5"]), (("h2", "h3"), ["h3"])):
             request = fleet.request(fleet.spec(group=group(), force_hosts=forced), made, slots("h1"))
-            rows = engine.survey(made, driver, request).rows
+            rows = survey(made, driver, request).rows
             assert [made.hosts[row] for row in rows] == hosts
 
     @pytest.mark.parametrize("most", [1, 2])
@@ -109,14 +111,14 @@ class TestMembersPerRack:
         made, driver = table(), fleet.driver()
         request = fleet.request(fleet.spec(group=group()), made)
         with made.tentative():
-            found = engine.survey(made, driver, request)
+            found = survey(made, driver, request)
             [row] = driver.place(made, request, found, 1)
             assert Alternates(made, driver, request, found).of([("i", row)]) == {"i": []}
 
     def test_without_racks_the_refusal_says_so(self) -> None:
         made = table({})
         request = fleet.request(fleet.spec(group=group()), made)
-        found = engine.survey(made, fleet.driver(), request)
+        found = survey(made, fleet.driver(), request)
         assert found.counts[-1].reason == "in no rack: no aggregate of a host has the key rack"
 
     @pytest.mark.parametrize("seed", range(5))
@@ -128,8 +130,8 @@ class TestMembersPerRack:
         for _ in range(6):
             members = slots(*{f"h{chance.randrange(1, 601)}" for _ in range(20)})
             request = fleet.request(fleet.spec(group=group(chance.randrange(1, 3))), made, members)
-            found = engine.survey(made, driver, request)
-            whole = engine.survey(made, driver, request, np.arange(made.size))
+            found = survey(made, driver, request)
+            whole = survey(made, driver, request, within=np.arange(made.size))
         assert isinstance(found, KeptSurvey)
         assert found.rows.tolist() == whole.rows.tolist()
         assert [(each.name, each.after) for each in found.counts] == [(each.name, each.after) for each in whole.counts]
@@ -180,9 +182,10 @@ class TestFaultDomains:
             some = rule.passes(Hosts(made, request, every), request)
             assert some is not None
             assert np.flatnonzero(some).tolist() == expected
-            named = rule.named(made, request)
-            assert named is not None
-            assert np.setdiff1d(every, named.rows).tolist() == expected
+            exceptions = exceptions_of(rule, made, request)
+            assert exceptions is not None
+            refused = np.setdiff1d(every, exceptions.rows) if exceptions.pass_alone else exceptions.rows
+            assert np.setdiff1d(every, refused).tolist() == expected
 
     def test_what_is_undone_opens_its_rack_again(self) -> None:
         made = table()

@@ -19,8 +19,8 @@ from objects.move import Move, MoveKind
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import Image, RequestSpec
 from scheduler.engine import engine
-from scheduler.engine.affinity_group import together
 from scheduler.engine.job import Remedies
+from scheduler.engine.surveying import survey
 from scheduler.explain.largest_flavor import by_size
 from scheduler.explain.remedies import remedies
 from scheduler.filters.adapter import Adapter
@@ -263,10 +263,8 @@ def fits(table: HostTable, spec: RequestSpec, count: int) -> bool:
     """Whether the plan itself places so many."""
     driver, request = fleet.driver(enabled_filters=FILTERS), fleet.request(spec, table, slots_of(spec))
     with table.tentative():
-        survey = engine.survey(table, driver, request)
-        if request.founding:
-            survey = together(table, driver, request, survey, count)
-        return len(engine.choose(table, driver, request, survey, count)) == count
+        found = survey(table, driver, request, count)
+        return len(engine.choose(table, driver, request, found, count)) == count
 
 
 Step = tuple[float, RequestSpec]

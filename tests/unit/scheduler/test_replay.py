@@ -22,6 +22,7 @@ from scheduler.engine import decision_inputs, engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.decision_inputs import kept_settings, settings_of
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.framework.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
@@ -75,7 +76,7 @@ def choices(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, decisi
     uuids = [choice.instance_uuid for choice in decision.choices]
     request = fleet.request(spec, table, seed=decision.seed)
     with table.tentative():
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, len(uuids))
     if len(rows) < len(uuids):
         return [DecidedInstance(instance_uuid=uuid, host=None) for uuid in uuids]
@@ -258,7 +259,7 @@ def test_with_other_weights_it_is_what_a_scheduler_so_configured_would_have_deci
     slots = [Slot(group_uuid=spec.group.uuid, instance_uuid=f"m{n}", host=f"h{n}") for n in asked["members"]] if spec.group else []
     request = fleet.request(spec, table, slots, seed=decision.seed)
     with table.tentative():
-        [row] = engine.choose(table, driver, request, engine.survey(table, driver, request), 1)
+        [row] = engine.choose(table, driver, request, survey(table, driver, request), 1)
     again = replay(decision, spec, CELL_UUIDS, SchedulerSettings(**other))
     assert again.servers[0].now == table.hosts[row], (again, decision)
     assert {name for name, _, _ in again.settings} == {name for name in other if other[name] != options[name]}

@@ -14,6 +14,7 @@ from objects.group import GroupPolicy
 from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.always import ResourceClassFilter
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -78,9 +79,9 @@ class TestFilter:
         table = gpus(1, 0)
         for driver in (fleet.driver(enabled_filters=()), fleet.driver(driver="chance")):
             request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)
-            assert engine.survey(table, driver, request).rows.tolist() == [0]
+            assert survey(table, driver, request).rows.tolist() == [0]
             request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1), force_hosts=("h1",)), table)
-            assert engine.survey(table, driver, request).rows.tolist() == []
+            assert survey(table, driver, request).rows.tolist() == []
 
     @pytest.mark.parametrize(
         ("wanted", "said"),
@@ -94,7 +95,7 @@ class TestFilter:
     def test_a_refusal_names_the_class(self, wanted: dict[str, int], said: str) -> None:
         table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 2}), fleet.node("b", resources={"CUSTOM_NIC": 2})])
         driver = fleet.driver()
-        counts = engine.survey(table, driver, fleet.request(fleet.spec(asking(**wanted)), table)).counts
+        counts = survey(table, driver, fleet.request(fleet.spec(asking(**wanted)), table)).counts
         assert counts[-1].reason == said
         text = f"No valid host was found: of 2 hosts 0 were left by ResourceClassFilter ({said})."
         assert driver.refusal(counts, 2, 0, 1) == text
@@ -102,7 +103,7 @@ class TestFilter:
     def test_a_class_of_which_a_host_offers_nothing_any_more_is_not_offered(self) -> None:
         table = gpus(1)
         table.set_inventory(fleet.inventory(1, fleet.node("h0"), fleet.CELLS[0], 2), now=0.0)
-        counts = engine.survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).counts
+        counts = survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).counts
         assert counts[-1].reason == "no host offers CUSTOM_GPU"
 
 
@@ -162,7 +163,7 @@ class TestTable:
 
 def chosen(table: HostTable, request: Request, count: int) -> list[int]:
     driver = fleet.driver()
-    return engine.choose(table, driver, request, engine.survey(table, driver, request), count)
+    return engine.choose(table, driver, request, survey(table, driver, request), count)
 
 
 GROUPS = st.sampled_from([None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY])
@@ -200,7 +201,7 @@ def test_alternates_have_room_when_the_batch_is_placed(
     request = fleet.request(fleet.spec(asking(**wanted)), table)
     driver = fleet.driver()
     with table.tentative():
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         rows = engine.choose(table, driver, request, found, count)
         others = Alternates(table, driver, request, found).of([(f"i{n}", row) for n, row in enumerate(rows)])
         for alternates in others.values():

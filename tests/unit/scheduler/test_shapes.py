@@ -18,6 +18,7 @@ from scheduler.engine import engine, survey_cache
 from scheduler.engine.request_classes import Shapes
 from scheduler.engine.survey import AskedSingly, Survey
 from scheduler.engine.survey_cache import BLOCK, SCALES_KEPT_S, KeptSurvey
+from scheduler.engine.surveying import survey
 from scheduler.filters.adapter import Adapter
 from scheduler.filters.capacity import RamFilter
 from scheduler.framework.batch_request import Request
@@ -202,8 +203,8 @@ class World:
         request = fleet.request(asked, self.table, slots, seed=seed, alive_since=self.now - EVERY_S)
         if self.chance.random() < 0.5:
             request.members = Members((), *fleet.by_group(slots))
-        found = engine.survey(self.table, self.driver, request)
-        whole = engine.survey(self.table, self.driver, request, np.arange(self.table.size))
+        found = survey(self.table, self.driver, request)
+        whole = survey(self.table, self.driver, request, within=np.arange(self.table.size))
         assert found.counts == whole.counts
         assert found.rows.tolist() == whole.rows.tolist()
         self.told.add((type(found), asked.group.policy if asked.group else None))
@@ -272,10 +273,10 @@ def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(mon
     world = World(2)
     asked = fleet.spec(fleet.flavor(vcpus=1, memory_mb=1))
 
-    def survey() -> Survey:
+    def surveyed() -> Survey:
         request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
-        found = engine.survey(world.table, world.driver, request)
-        whole = engine.survey(world.table, world.driver, request, np.arange(world.table.size))
+        found = survey(world.table, world.driver, request)
+        whole = survey(world.table, world.driver, request, within=np.arange(world.table.size))
         assert (found.counts, found.rows.tolist()) == (whole.counts, whole.rows.tolist())
         scores = engine.score(world.table, world.driver, request, found.parts, found.rows)
         for cell in range(2):
@@ -283,12 +284,12 @@ def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(mon
             assert found.best_of_cell(cell, 5)[1].tolist() == pytest.approx(theirs[:5], abs=2e-9)
         return found
 
-    survey()
-    assert isinstance(survey(), KeptSurvey)
+    surveyed()
+    assert isinstance(surveyed(), KeptSurvey)
     monkeypatch.setattr(survey_cache.KeptRows, "make", None)
     for happening in (world.arrive, world.remove, world.rehome) * 5:
         happening()
-        assert isinstance(survey(), KeptSurvey)
+        assert isinstance(surveyed(), KeptSurvey)
 
 
 def test_surveys_are_made_anew_when_many_hosts_have_come() -> None:
@@ -314,14 +315,14 @@ def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
         return fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
 
     world.driver.shapes.keep_up(world.table)
-    engine.survey(world.table, world.driver, request())
+    survey(world.table, world.driver, request())
     refused = request()
-    engine.survey(world.table, world.driver, refused)
+    survey(world.table, world.driver, refused)
     refused.returning_cells = frozenset({0})
     world.driver.shapes.keep_up(world.table)
-    found = engine.survey(world.table, world.driver, request())
+    found = survey(world.table, world.driver, request())
     assert isinstance(found, KeptSurvey)
-    assert found.counts == engine.survey(world.table, world.driver, request(), np.arange(world.table.size)).counts
+    assert found.counts == survey(world.table, world.driver, request(), within=np.arange(world.table.size)).counts
 
 
 @pytest.mark.parametrize("policy", GroupPolicy)
@@ -330,20 +331,20 @@ def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy
     asked = fleet.spec(group=fleet.group(policy))
     slots = [Slot(group_uuid="g", instance_uuid=str(n), host=world.host()) for n in range(40)]
 
-    def survey() -> Survey:
-        return engine.survey(world.table, world.driver, fleet.request(asked, world.table, slots, alive_since=world.now - EVERY_S))
+    def surveyed() -> Survey:
+        return survey(world.table, world.driver, fleet.request(asked, world.table, slots, alive_since=world.now - EVERY_S))
 
-    survey()
-    survey()
+    surveyed()
+    surveyed()
     monkeypatch.setattr(engine, "narrow", None)
-    assert survey().best(1)[0].size == 1
+    assert surveyed().best(1)[0].size == 1
 
 
 def test_the_first_member_of_an_affinity_group_is_weighed_by_its_room_on_all_hosts() -> None:
     world = World(3)
     asked = fleet.spec(group=fleet.group(GroupPolicy.AFFINITY))
     for _ in range(3):
-        found = engine.survey(world.table, world.driver, fleet.request(asked, world.table, alive_since=world.now - EVERY_S))
+        found = survey(world.table, world.driver, fleet.request(asked, world.table, alive_since=world.now - EVERY_S))
         assert not isinstance(found, KeptSurvey)
         assert any(part.weigher.name == "AffinityRoomWeigher" for part in found.parts)
 
@@ -368,12 +369,12 @@ def test_a_filter_of_one_host_at_a_time_is_asked_of_the_best_hosts_of_a_kept_sur
     answers = []
     for _ in range(3):
         own.asked = 0
-        found = engine.survey(world.table, world.driver, request)
+        found = survey(world.table, world.driver, request)
         assert isinstance(found, AskedSingly)
         answers.append([rows.tolist() for rows in (found.best(5)[0], found.best_of_cell(0, 5)[0], found.best_of_cell(1, 5)[0])])
         assert 15 <= own.asked < 100
     assert answers[1] == answers[2]
-    whole = engine.survey(world.table, world.driver, request)
+    whole = survey(world.table, world.driver, request)
     assert found.rows.tolist() == whole.rows.tolist()
     assert found.counts == whole.counts
 
@@ -382,20 +383,20 @@ def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> Non
     world = World(1)
     asked = fleet.spec(fleet.flavor(vcpus=8, memory_mb=8192))
 
-    def survey() -> KeptSurvey:
+    def surveyed() -> KeptSurvey:
         request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
-        found = [engine.survey(world.table, world.driver, request) for _ in range(2)][1]
+        found = [survey(world.table, world.driver, request) for _ in range(2)][1]
         assert isinstance(found, KeptSurvey)
         return found
 
-    before = survey()
+    before = surveyed()
     first = before.best(1)[0].item(0)
     with world.table.tentative():
         engine.take(world.table, fleet.request(asked, world.table), first)
-        meanwhile = survey()
+        meanwhile = surveyed()
         assert meanwhile.best(1)[0].item(0) != first
         assert before.best(1)[0].item(0) == first, "what was told stays told"
-    assert survey().best(1)[0].item(0) == first
+    assert surveyed().best(1)[0].item(0) == first
 
 
 def test_without_random_ties_the_first_of_equal_hosts_is_the_best() -> None:
@@ -404,7 +405,7 @@ def test_without_random_ties_the_first_of_equal_hosts_is_the_best() -> None:
     driver.shapes = Shapes(kept_from=0)
     request = fleet.request(fleet.spec(), table, alive_since=0.0)
     for _ in range(2):
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         assert found.best(3)[0].tolist() == [0, 1, 2]
     assert isinstance(found, KeptSurvey)
 
@@ -415,7 +416,7 @@ def test_equal_hosts_are_chosen_evenly() -> None:
     driver.shapes = Shapes(kept_from=0)
     asked = fleet.spec()
     requests = [fleet.request(asked, table, seed=n, alive_since=0.0) for n in range(600)]
-    chosen = [engine.survey(table, driver, request).best(1)[0].item(0) for request in requests]
+    chosen = [survey(table, driver, request).best(1)[0].item(0) for request in requests]
     assert len(set(chosen)) > 570
     assert len({row // BLOCK for row in chosen}) > 55
 
@@ -428,7 +429,7 @@ def test_nothing_is_kept_where_a_filter_does_not_say_what_it_reads() -> None:
     world = World(2)
     world.driver.filters = (*world.driver.filters, OfASite(world.driver.filters[0].settings))
     request = fleet.request(fleet.spec(), world.table, alive_since=world.now - EVERY_S)
-    assert not any(isinstance(engine.survey(world.table, world.driver, request), KeptSurvey) for _ in range(3))
+    assert not any(isinstance(survey(world.table, world.driver, request), KeptSurvey) for _ in range(3))
 
 
 def test_a_weigher_that_no_longer_applies_to_the_fleet_makes_the_survey_anew() -> None:
@@ -445,7 +446,7 @@ def test_a_weigher_that_no_longer_applies_to_the_fleet_makes_the_survey_anew() -
 
     def applying() -> bool:
         request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
-        found, whole = (engine.survey(world.table, world.driver, request, within) for within in (None, np.arange(world.table.size)))
+        found, whole = (survey(world.table, world.driver, request, within=within) for within in (None, np.arange(world.table.size)))
         assert isinstance(found, KeptSurvey) or not kept
         assert found.scores.tolist() == pytest.approx(whole.scores.tolist(), abs=2e-9)
         return any(part.weigher.name == "LeftoverWeigher" for part in found.parts)

@@ -6,6 +6,7 @@ from objects.group import GroupPolicy
 from scheduler.claim.stripes import ACTIVE_S, Stripes
 from scheduler.engine import engine
 from scheduler.engine.driver import SchedulerDriver
+from scheduler.engine.surveying import survey
 from scheduler.framework.settings import SPREADING_WEIGHERS
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
@@ -18,7 +19,7 @@ def chosen(driver: SchedulerDriver, count: int) -> set[str]:
     for seed in range(count):
         request = fleet.request(fleet.spec(), table, seed=seed)
         with table.tentative():
-            [row] = engine.choose(table, driver, request, engine.survey(table, driver, request), 1)
+            [row] = engine.choose(table, driver, request, survey(table, driver, request), 1)
         hosts.add(table.hosts[row])
     return hosts
 
@@ -54,7 +55,7 @@ def test_a_host_of_another_stripe_is_taken_where_ours_has_none_that_fits() -> No
     request = fleet.request(fleet.spec(fleet.flavor(2)), table)
     for own, other in ((1, 2), (2, 1)):
         driver = met(own, other).apply(fleet.driver(), 1.0)
-        found = engine.survey(table, driver, request)
+        found = survey(table, driver, request)
         with table.tentative():
             assert engine.choose(table, driver, request, found, 2) == [1, 1]
 
@@ -63,7 +64,7 @@ def test_the_preference_is_among_the_parts_of_a_score() -> None:
     table = fleet.table([fleet.node("h0"), fleet.node("h1")])
     request = fleet.request(fleet.spec(), table)
     driver = met(1, 2).apply(fleet.driver(), 1.0)
-    parts = fleet.weights(engine.survey(table, driver, request), [0, 1])
+    parts = fleet.weights(survey(table, driver, request), [0, 1])
     assert sorted(parts["Stripe"]) == [0.0, 1.0]
 
 
@@ -86,7 +87,7 @@ def test_those_who_pack_keep_to_hosts_of_their_own_as_long_as_these_have_room() 
         for _ in range(8):  # so many fit into the fuller stripe
             for driver, rows in zip(drivers, taken, strict=True):
                 request = fleet.request(fleet.spec(fleet.flavor(1, 2048)), table)
-                rows.update(engine.choose(table, driver, request, engine.survey(table, driver, request), 1))
+                rows.update(engine.choose(table, driver, request, survey(table, driver, request), 1))
         assert taken[0].isdisjoint(taken[1])
 
 
@@ -96,7 +97,7 @@ def test_a_stripe_weighs_as_much_as_packing_where_servers_are_packed_and_1_elsew
 
     def stripes_of(policy: GroupPolicy | None) -> list[float]:
         request = fleet.request(fleet.spec(group=fleet.group(policy) if policy else None), table)
-        return sorted(fleet.weights(engine.survey(table, driver, request), [0, 1])["Stripe"])
+        return sorted(fleet.weights(survey(table, driver, request), [0, 1])["Stripe"])
 
     assert stripes_of(None) == [0.0, 1.0]
     with table.tentative():
@@ -108,4 +109,4 @@ def test_a_stripe_weighs_as_much_as_packing_where_servers_are_packed_and_1_elsew
 def test_a_soft_policy_outweighs_stripes() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=8) for n in range(2)])
     request = fleet.request(fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)), table)
-    assert "Stripe" not in fleet.weights(engine.survey(table, met(1, 2).apply(fleet.driver(), 1.0), request), [0, 1])
+    assert "Stripe" not in fleet.weights(survey(table, met(1, 2).apply(fleet.driver(), 1.0), request), [0, 1])

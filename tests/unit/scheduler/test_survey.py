@@ -14,6 +14,7 @@ from objects.inventory import Slot
 from scheduler.engine import engine
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.settings import DEFAULT_FILTERS
 from scheduler.table.columns import CHANGES_KEPT
@@ -79,7 +80,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
     driver = fleet.driver(enabled_filters=filters, shuffle_best_same_weighed_hosts=False, leftover_weight_multiplier=0.0)
     asked = fleet.request(fleet.spec(fleet.flavor(vcpus, 1024 * vcpus), availability_zone=zone), table, alive_since=1.0)
     scores = plain(table, asked)
-    found = engine.survey(table, driver, asked)
+    found = survey(table, driver, asked)
     assert found.rows.tolist() == list(scores)
     assert found.scores.tolist() == pytest.approx(list(scores.values()), rel=1e-12, abs=1e-12)
     in_order = sorted(scores, key=lambda row: -found.scores[found.rows.searchsorted(row)])
@@ -89,7 +90,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
         theirs = [row for row in in_order if table.cell[row] == cell]
         for count in (3, SELECTED_HOSTS):
             assert found.best_of_cell(cell, count)[0].tolist() == theirs[:count]
-    assert engine.survey(table, driver, asked).first() == next(iter(in_order), None)
+    assert survey(table, driver, asked).first() == next(iter(in_order), None)
     with table.tentative():
         assert engine.choose(table, driver, asked, found, 1) == in_order[:1]
 
@@ -100,13 +101,13 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
     table = big_table(random.Random(seed), sizes)
     asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
     driver: SchedulerDriver = fleet.driver()
-    found = engine.survey(table, driver, asked)
+    found = survey(table, driver, asked)
     in_order = found.rows[np.argsort(-found.scores, kind="stable")].tolist()
     for some in (1, count):
-        assert engine.survey(table, driver, asked).best(some)[0].tolist() == in_order[:some]
-    assert engine.survey(table, driver, asked).first() == in_order[0]
+        assert survey(table, driver, asked).best(some)[0].tolist() == in_order[:some]
+    assert survey(table, driver, asked).first() == in_order[0]
     theirs = [row for row in in_order if table.cell[row] == 1]
-    assert engine.survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
+    assert survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY]), st.integers(0, 60))
@@ -119,8 +120,8 @@ def test_weights_of_a_few_hosts_are_those_that_a_look_at_all_hosts_gives(seed: i
     hosts = chance.choices([f"h{n}" for n in range(50)], k=count)
     members = [Slot(group_uuid="g", instance_uuid=str(n), host=host) for n, host in enumerate(hosts)]
     asked = fleet.request(fleet.spec(group=group), table, members, alive_since=1.0)
-    found = engine.survey(table, driver, asked)
-    dense = engine.survey(table, driver, asked, np.arange(table.size))
+    found = survey(table, driver, asked)
+    dense = survey(table, driver, asked, within=np.arange(table.size))
     assert found.rows.tolist() == dense.rows.tolist()
     assert found.scores.tolist() == dense.scores.tolist()
     assert [(part.weigher, part.low, part.span) for part in found.parts] == [

@@ -16,6 +16,7 @@ from objects.cell import CellState
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from scheduler.engine import engine
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import UNPACKED_POLICIES, Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -156,7 +157,7 @@ def test_the_defaults_spread_while_there_is_room_and_pack_when_there_is_not(clai
     table = fleet_of([(8, 8, 8, each) for each in claimed])
     request, driver = fleet.request(fleet.spec(fleet.flavor(1, 1024, 1)), table), fleet.driver()
     with table.tentative():
-        assert engine.choose(table, driver, request, engine.survey(table, driver, request), 1) == [chosen]
+        assert engine.choose(table, driver, request, survey(table, driver, request), 1) == [chosen]
 
 
 def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
@@ -294,7 +295,7 @@ def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_i
     )
     asked = fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2]), num_instances=count)
     request = fleet.request(asked, table)
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     with table.tentative():
         at_once = engine.choose(table, driver, request, found, count)
     again, one_by_one = fleet.request(asked, table), []
@@ -316,7 +317,7 @@ def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> N
         driver = fleet.driver(enabled_weighers=("RAMWeigher", "CellSpreadWeigher"), cell_spread_weight_multiplier=spread)
         request = fleet.request(asked, table)
         with table.tentative():
-            rows = engine.choose(table, driver, request, engine.survey(table, driver, request), 10)
+            rows = engine.choose(table, driver, request, survey(table, driver, request), 10)
         assert list(Counter(table.cell[rows].tolist()).values()) == expected
 
 

@@ -8,6 +8,7 @@ import pytest
 from objects.group import GroupPolicy
 from objects.inventory import Slot
 from scheduler.engine import engine
+from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -68,7 +69,7 @@ def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_o
     assert raw is not None
     assert (raw.tolist(), weigher.multiplier) == ([2.0, 0.0, 1.0], -1000000.0)
     driver = fleet.driver(enabled_weighers=("BuildFailureWeigher", "CPUWeigher"))
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     assert found.scores.tolist() == pytest.approx([-1000000.0 + 1.0, 0.5, -500000.0 + 0.0625])
     healthy = fleet.table([fleet.node("h1"), fleet.node("h2")])
     assert weigher.weigh(Hosts(healthy, request), request) is None
@@ -103,7 +104,7 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
         shuffle_best_same_weighed_hosts=False,
     )
     request = fleet.request(fleet.spec(), table)
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
     assert fleet.weights(found, found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
 
@@ -114,7 +115,7 @@ def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
     table.set_inventory(fleet.inventory(3, nodes[2], fleet.CELLS[0], 2, used_disk_gb=9000), now=0.0)  # a ratio was lowered, say
     request = fleet.request(fleet.spec(fleet.flavor(1, 1024, 0)), table)
     driver = fleet.driver(enabled_weighers=("DiskWeigher",))
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     expected = [1.0, 0.5, 0.0, 0.75]
     assert found.scores.tolist() == pytest.approx(expected, abs=2e-9)
     assert fleet.weights(found, [0, 1, 2, 3])["DiskWeigher"] == pytest.approx(expected, abs=2e-9)
@@ -135,7 +136,7 @@ def test_a_weigher_of_the_site_that_has_no_number_for_a_host_has_no_say(strange:
     driver = fleet.driver(enabled_weighers=("CPUWeigher",))
     Temperature.name = f"Temperature{strange}"  # the same is said once in a while only
     driver.weighers = (Temperature(driver.weighers[0].settings), *driver.weighers)
-    found = engine.survey(table, driver, request)
+    found = survey(table, driver, request)
     assert found.scores.tolist() == pytest.approx([0.5, 1.0, 0.25])
     assert [part.weigher.name for part in found.parts] == ["CPUWeigher"]
     assert f"weigher Temperature{strange}" in caplog.text
@@ -146,14 +147,14 @@ def test_hosts_that_all_weigh_the_same_add_nothing() -> None:
     driver = fleet.driver(
         enabled_weighers=("NumInstancesWeigher",), num_instances_weight_multiplier=5.0, shuffle_best_same_weighed_hosts=False
     )
-    found = engine.survey(table, driver, fleet.request(fleet.spec(), table))
+    found = survey(table, driver, fleet.request(fleet.spec(), table))
     assert found.scores.tolist() == [0.0, 0.0]
 
 
 def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
     table = fleet.table([fleet.node("h1", memory_mb=2048), fleet.node("h2")])
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
-    found = engine.survey(table, driver, fleet.request(fleet.spec(), table))
+    found = survey(table, driver, fleet.request(fleet.spec(), table))
     assert found.parts == ()
     assert np.array_equal(found.scores, np.zeros(2))
 
@@ -162,7 +163,7 @@ def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_th
     """It had one of the whole fleet: builds have failed on a host that is not among the best."""
     table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=3)])
     request = fleet.request(fleet.spec(), table)
-    found = engine.survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
+    found = survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
     best = found.rows[:1]
     assert fleet.weights(found, found.rows.tolist())["BuildFailureWeigher"][1] < 0.0
     assert fleet.weights(found, best.tolist()) == {"BuildFailureWeigher": [0.0]}
