@@ -69,7 +69,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "It **can** give the servers that leave it": (),
     "It **can** say anything of its own host": (f"{BORDER}::test_it_speaks_for_itself",),
     "It **can** load the broker": (),
-    "Whoever has the shared user's password": (f"{BORDER}::test_a_shared_user_speaks_for_hosts_and_takes_over_what_has_not_begun",),
+    "Somebody with the shared user's": (f"{BORDER}::test_a_shared_user_speaks_for_hosts_and_takes_over_what_has_not_begun",),
     "He learns no builder": (f"{CONDUCTOR}::test_a_digest_begins_and_ends_no_build",),
     "A host that he invents gets no servers": (
         "functional/conductor/test_conductor_newcomers.py::test_hosts_of_a_shared_broker_user_wait_for_a_command",
