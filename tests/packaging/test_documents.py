@@ -1,4 +1,4 @@
-"""What the documents name exists: files, folders, functions, links, and a tox environment for every stage."""
+"""What the documents name exists: files, folders, functions, links, decisions, and a tox environment for every stage."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def test_links_lead_somewhere(document: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_named_files_and_functions_exist(document: str) -> None:
     assert [name for name in PATH.findall((CHECKOUT / document).read_text()) if not exists(name)] == []
+
+
+def test_the_index_lists_every_decision_by_its_title() -> None:
+    folder = CHECKOUT / "docs" / "decisions"
+    titles = {path.name: path.read_text().partition("\n")[0] for path in sorted(folder.glob("[0-9]*.md"))}
+    listed = re.findall(r"^- \[(\d{4})\]\(([^)]*)\): (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+
+    assert {name: f"# {number}: {title}" for number, name, title in listed} == titles
 
 
 def test_every_stage_is_a_tox_environment() -> None:
