@@ -27,12 +27,9 @@ from api.legacy.compute_images import ComputeImageMetadata, ComputeImages
 from api.legacy.extensions import Extensions
 from api.legacy.external_events import ExternalEvents
 from api.legacy.image_schemas import ImageSchemas
-from api.legacy.os_networks import ProjectNetworks, TenantNetworks
-from api.legacy.os_security_groups import ProjectSecurityGroups
 from api.legacy.physical_hosts import PhysicalHosts
 from api.legacy.server_leftovers import ServerPassword, VolumeAttachments
 from api.legacy.server_security_groups import ServerSecurityGroups
-from api.legacy.usage_audits import UsageAudits
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
 from api.lookup.doorbell import Bell, Doorbell
@@ -150,17 +147,8 @@ class Routes:
         self._add("/v2.1/versions/{version_id}", version, "one", get=PUBLIC)
 
     def _add_networks(self) -> None:
-        """Networks and security groups: of the Compute API up to 2.35, and of ``/network``."""
-        networks = ProjectNetworks(self._catalog)
-        tenant_networks = TenantNetworks(self._catalog)
-        project_groups = ProjectSecurityGroups()
+        """Networks and security groups of ``/network``."""
         network_resources = NetworkResources(self._settings, self._database, self._catalog)
-        self._add("/v2.1/os-networks", networks, get=may.NETWORK_LIST)
-        self._add("/v2.1/os-networks/{network_id}", networks, "one", get=may.NETWORK_SHOW)
-        self._add("/v2.1/os-tenant-networks", tenant_networks, get=may.TENANT_NETWORK_LIST)
-        self._add("/v2.1/os-tenant-networks/{network_id}", tenant_networks, "one", get=may.TENANT_NETWORK_SHOW)
-        self._add("/v2.1/os-security-groups", project_groups, get=may.PROJECT_SECURITY_GROUPS)
-        self._add("/v2.1/os-security-groups/{security_group_id}", project_groups, "one", get=may.SECURITY_GROUP_SHOW)
         self._add("/network", NetworkVersions(), get=PUBLIC)
         self._add("/network/v2.0", NetworkVersions(), "resources", get=PUBLIC)
         self._add("/network/v2.0/{collection}", network_resources, "nothing", get=may.NETWORK_SERVICE_LIST)
@@ -312,7 +300,6 @@ class Routes:
         """Services, hosts, hypervisors, aggregates and zones."""
         services = Services(self._settings, self._ledger, self._registry, self._watch, self._silences)
         physical_hosts = PhysicalHosts(self._settings, self._database, self._registry, services)
-        audits = UsageAudits(self._watch)
         host_aggregates = HostAggregates(self._settings, self._database)
         hypervisors = Hypervisors(self._settings, self._database, self._registry, self._watch, self._silences)
         zones = AvailabilityZones(self._settings, self._database, self._registry, self._watch, self._silences)
@@ -323,8 +310,6 @@ class Routes:
         for action, rule in (("startup", may.HOST_START), ("shutdown", may.HOST_SHUTDOWN), ("reboot", may.HOST_REBOOT)):
             self._add(f"/v2.1/os-hosts/{{host}}/{action}", physical_hosts, "power", get=rule)
         self._add("/v2.1/os-server-external-events", ExternalEvents(self._settings, self._database), post=may.EXTERNAL_EVENTS)
-        self._add("/v2.1/os-instance_usage_audit_log", audits, get=may.USAGE_AUDIT_LIST)
-        self._add("/v2.1/os-instance_usage_audit_log/{before}", audits, "before", get=may.USAGE_AUDIT_SHOW)
         self._add("/v2.1/os-aggregates", host_aggregates, get=may.AGGREGATE_LIST, post=may.AGGREGATE_CREATE)
         self._add(
             "/v2.1/os-aggregates/{aggregate_id}",

@@ -71,8 +71,6 @@ TOPOLOGY = "compute:server:topology:index"
 IP_LIST = "os_compute_api:ips:index"
 IP_SHOW = "os_compute_api:ips:show"
 SECURITY_GROUPS = "os_compute_api:os-security-groups:"
-PROJECT_SECURITY_GROUPS = SECURITY_GROUPS + "get"
-SECURITY_GROUP_SHOW = SECURITY_GROUPS + "show"
 SECURITY_GROUP_LIST = SECURITY_GROUPS + "list"
 SECURITY_GROUP_ADD = SECURITY_GROUPS + "add"
 SECURITY_GROUP_REMOVE = SECURITY_GROUPS + "remove"
@@ -176,9 +174,6 @@ HOST_START = HOSTS + "start"
 HOST_SHUTDOWN = HOSTS + "shutdown"
 HOST_REBOOT = HOSTS + "reboot"
 EXTERNAL_EVENTS = "os_compute_api:os-server-external-events:create"
-USAGE_AUDITS = "os_compute_api:os-instance-usage-audit-log:"
-USAGE_AUDIT_LIST = USAGE_AUDITS + "list"
-USAGE_AUDIT_SHOW = USAGE_AUDITS + "show"
 USAGES = "os_compute_api:os-simple-tenant-usage:list"
 USAGE = "os_compute_api:os-simple-tenant-usage:show"
 QUOTA_CLASS_SHOW = "os_compute_api:os-quota-class-sets:show"
@@ -209,10 +204,6 @@ HYPERVISOR_SERVERS = HYPERVISORS + "servers"
 ZONES = "os_compute_api:os-availability-zone:list"
 ZONES_DETAIL = "os_compute_api:os-availability-zone:detail"
 EXTENSIONS = "os_compute_api:extensions"
-NETWORK_LIST = "os_compute_api:os-networks:list"
-NETWORK_SHOW = "os_compute_api:os-networks:show"
-TENANT_NETWORK_LIST = "os_compute_api:os-tenant-networks:list"
-TENANT_NETWORK_SHOW = "os_compute_api:os-tenant-networks:show"
 IMAGES = "superconductor:images"
 IMAGE_LIST = IMAGES + ":list"
 IMAGE_SHOW = IMAGES + ":show"
@@ -444,13 +435,6 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(HOST_SHUTDOWN, ADMIN, "Be told that hosts are not shut down here.", "GET /os-hosts/{host_name}/shutdown"),
     _of(HOST_REBOOT, ADMIN, "Be told that hosts are not rebooted here.", "GET /os-hosts/{host_name}/reboot"),
     _of(EXTERNAL_EVENTS, SERVICE, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
-    _of(USAGE_AUDIT_LIST, ADMIN, "Show the audits of usage; there are none.", "GET /os-instance_usage_audit_log"),
-    _of(
-        USAGE_AUDIT_SHOW,
-        ADMIN,
-        "Show the audits of usage before a time; there are none.",
-        "GET /os-instance_usage_audit_log/{before_timestamp}",
-    ),
     _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
     _of(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
     _of(QUOTA_CLASS_SHOW, ADMIN, "Show the quotas of a class.", "GET /os-quota-class-sets/{quota_class}"),
@@ -479,12 +463,6 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
     _of(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
     _of(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
     _of(EXTENSIONS, READER, "List and show extensions.", "GET /extensions", "GET /extensions/{alias}"),
-    _of(NETWORK_LIST, READER, "List the networks that the project may use.", "GET /os-networks"),
-    _of(NETWORK_SHOW, READER, "Show a network that the project may use.", "GET /os-networks/{network_id}"),
-    _of(PROJECT_SECURITY_GROUPS, READER, "List the project's only security group.", "GET /os-security-groups"),
-    _of(SECURITY_GROUP_SHOW, READER, "Show the project's only security group.", "GET /os-security-groups/{security_group_id}"),
-    _of(TENANT_NETWORK_LIST, READER, "List the networks that the project may use, in short.", "GET /os-tenant-networks"),
-    _of(TENANT_NETWORK_SHOW, READER, "Show a network that the project may use, in short.", "GET /os-tenant-networks/{network_id}"),
     _of(
         IMAGES,
         READER,

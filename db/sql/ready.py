@@ -19,7 +19,7 @@ def answer(tx: Connection) -> None:
 
 
 def check(database: Database, kind: sync.Kind) -> None:
-    """Raise DatabaseUnavailable or Misconfigured, saying what to do, unless the schema is of this version or of a newer one.
+    """Raise DatabaseUnavailable, saying what to do, unless the schema is the one of this version or of a newer one.
 
     A newer schema has been made by processes that were upgraded already: changes only add to it, so the older ones go on.
     """

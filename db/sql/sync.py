@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 from typing import Literal
@@ -35,8 +36,8 @@ def sync(url: str, kind: Kind, revision: str = "head") -> str:
 
     On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
     around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
-    A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, and
-    Misconfigured where the URL cannot be right, or the schema is older than the first revision.
+    A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, also
+    for a schema that is older than the first revision, and Misconfigured where the URL cannot be right.
     """
     database = Database(urls.patient(url), create=True, certified=False)
     try:
@@ -65,15 +66,16 @@ def latest(kind: Kind) -> str:
     return str(ScriptDirectory.from_config(script_config(kind)).get_current_head())
 
 
+@functools.cache
 def first(kind: Kind) -> str:
     """The version that a new database starts with. It cannot be reached from an older one."""
     return str(ScriptDirectory.from_config(script_config(kind)).get_base())
 
 
 def check_not_older(kind: Kind, found: str) -> None:
-    """Raise Misconfigured, saying what to do, if this version of the schema is older than the first one."""
+    """Raise DatabaseUnavailable, saying what to do, if this version of the schema is older than the first one."""
     if found < first(kind):
-        raise errors.Misconfigured(
+        raise errors.DatabaseUnavailable(
             f"The schema is {found}, of the development before 0.1.0: run 'superconductor db sync' of commit {_LAST_WITH_STEPS} "
             f"first, which brings it to {first(kind)}"
         )

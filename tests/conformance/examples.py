@@ -117,7 +117,7 @@ def values(asking: Asking, path: str) -> Iterator[tuple[str, ...]]:
                 yield (value, second)
 
 
-_KNOWN = {"extensions": ("os-keypairs",), "versions": ("v2.0", "v2.1"), "os-instance_usage_audit_log": ("2026-01-15 10:00:00",)}
+_KNOWN = {"extensions": ("os-keypairs",), "versions": ("v2.0", "v2.1")}
 """Values that are the same in every deployment, by collection."""
 
 
@@ -143,9 +143,6 @@ def _firsts(asking: Asking, collection: str) -> tuple[str, ...]:
             return tuple(str(each["id"]) for each in found[:2])
         case "os-hosts":
             return things.hosts[:1]
-        case "os-security-groups":
-            found = asking.plain("GET", "/os-security-groups", version=(2, 1))["security_groups"]
-            return tuple(each["id"] for each in found)
         case "os-console-auth-tokens" if asking.since(31):
             path = f"/servers/{things.servers['admin'][0]}/remote-consoles"
             made = asking.plain("POST", path, {"remote_console": SERIAL_CONSOLE}, role="admin")["remote_console"]

@@ -195,24 +195,3 @@ def test_the_same_key_gives_the_same_server_and_no_more_addresses(front: Front, 
     first = boot(front, [{"uuid": blue.uuid}], TENANT | key)
     assert boot(front, [{"uuid": blue.uuid}], TENANT | key) == first
     assert used(front.database) == 2
-
-
-def test_clients_without_a_network_service_look_up_networks(front: Front, blue: Network) -> None:
-    """By uuid, else by the label in the list; each project those that it may use."""
-    make_network(front.database, "10.1.0.0/29", name="red", project_ids=("p2",))
-    shown = front.get(f"/v2.1/os-networks/{blue.uuid}", TENANT).json["network"]
-    assert shown == {
-        "id": blue.uuid, "label": "blue", "cidr": "10.0.0.0/29", "netmask": "255.255.255.248", "broadcast": "10.0.0.7",
-        "gateway": blue.subnets[0].gateway, "dns1": "9.9.9.9", "dns2": None,
-        "cidr_v6": "fd00::/124", "gateway_v6": blue.subnets[1].gateway, "netmask_v6": "124",
-    }  # fmt: skip
-    assert front.get("/v2.1/os-networks", TENANT).json == {"networks": [shown]}
-    assert len(front.get("/v2.1/os-networks", OTHER_TENANT).json["networks"]) == 2
-    assert front.get(f"/v2.1/os-networks/{blue.uuid}").json["network"].keys() > {"mtu", "project_id"} | shown.keys()
-    brief = {"id": blue.uuid, "label": "blue", "cidr": "None"}
-    assert front.get("/v2.1/os-tenant-networks", TENANT).json == {"networks": [brief]}
-    assert front.get(f"/v2.1/os-tenant-networks/{blue.uuid}", TENANT).json == {"network": brief}
-    for path in ("/v2.1/os-networks", "/v2.1/os-tenant-networks"):
-        assert front.get(f"{path}/blue", TENANT).json["itemNotFound"]["message"] == "Network not found"
-        assert front.get(path, TENANT | {"OpenStack-API-Version": "compute 2.36"}).status_code == 404
-    assert front.client.simulate_delete(f"/v2.1/os-networks/{blue.uuid}").status_code == 410

@@ -333,16 +333,6 @@ def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
     assert front.get("/v2.1/os-hosts", {"OpenStack-API-Version": "compute 2.43"}).status_code == 404
 
 
-def test_no_host_has_audited_its_usage(front: Front) -> None:
-    log = front.get("/v2.1/os-instance_usage_audit_log").json["instance_usage_audit_logs"]
-    assert (log["hosts_not_run"], log["num_hosts_done"], log["log"]) == (["h1", "h2"], 0, {})
-    path = "/v2.1/os-instance_usage_audit_log"
-    earlier = front.get(f"{path}/2026-01-15 10:00:00").json["instance_usage_audit_log"]
-    assert (earlier["period_beginning"], earlier["period_ending"]) == ("2025-12-01 00:00:00", "2026-01-01 00:00:00")
-    for wrong in ("yesterday", "2026-13-01 00:00:00", "0001-01-01 00:00:00"):
-        assert front.get(f"{path}/{wrong}").status_code == 400
-
-
 # -- events of other services ------------------------------------------------------------------------------------------------
 
 

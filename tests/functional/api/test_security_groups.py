@@ -107,31 +107,6 @@ def test_a_boot_names_the_group_by_its_id(front: Front) -> None:
     assert front.boot(headers=TENANT, security_groups=[{"name": "default"}])
 
 
-def test_clients_without_a_network_service_find_the_group(front: Front) -> None:
-    own = group(front)
-    incoming = [rule for rule in own["security_group_rules"] if rule["direction"] == "ingress"]
-    shown = {
-        "id": own["id"],
-        "name": "default",
-        "description": own["description"],
-        "tenant_id": TENANT["X-Project-Id"],
-        "rules": [
-            {"id": rule["id"], "parent_group_id": own["id"], "ip_protocol": None, "from_port": None, "to_port": None}
-            | {"group": {}, "ip_range": {"cidr": {"IPv4": "0.0.0.0/0", "IPv6": "::/0"}[rule["ethertype"]]}}
-            for rule in incoming
-        ],
-    }
-    assert front.get("/v2.1/os-security-groups", TENANT).json == {"security_groups": [shown]}
-    assert front.get("/v2.1/os-security-groups?limit=1&offset=1", TENANT).json == {"security_groups": []}
-    assert front.get("/v2.1/os-security-groups?limit=x", TENANT).status_code == 400
-    assert front.get(f"/v2.1/os-security-groups/{own['id']}", TENANT).json == {"security_group": shown}
-    assert front.get(f"/v2.1/os-security-groups/{own['id']}", OTHER_TENANT).status_code == 404
-    assert front.get("/v2.1/os-security-groups/default", TENANT).status_code == 400
-    for path in ("", f"/{own['id']}"):
-        newer = TENANT | {"OpenStack-API-Version": "compute 2.36"}
-        assert front.get(f"/v2.1/os-security-groups{path}", newer).status_code == 404
-
-
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -106,7 +106,7 @@ def test_a_url_that_cannot_be_used_and_an_old_schema_are_failures(site: Site) ->
     broken, old, well = found["Cell databases"]
     assert broken == ("Failure", "cell 'east' cannot be used: " + broken[1].partition(": ")[2])
     assert old[0] == "Failure"
-    assert "has schema 0001, and this version needs" in old[1]
+    assert "The schema is 0001, of the development before 0.1.0: run" in old[1]
     assert well == ("Success", "the schema of 1 database is up to date")
 
 

@@ -115,8 +115,9 @@ def test_a_database_from_before_the_first_revision_is_refused_and_stays_as_it_is
     with url_on(server, tmp_path) as url:
         database = synced(url, kind)
         database.write(lambda tx: tx.execute(sa.text(f"UPDATE {version_table(kind)} SET version_num = '0001'")))
+        advice = f"run 'superconductor db sync' of commit .*brings it to {first(kind)}"
         for refused in (lambda: sync(url, kind), lambda: ready.check(database, kind)):
-            with pytest.raises(errors.Misconfigured, match=f"run 'superconductor db sync' of commit .*brings it to {first(kind)}"):
+            with pytest.raises(errors.DatabaseUnavailable, match=advice):
                 refused()
         assert current(url, kind) == "0001"
         assert database.read(differences, kind) == []
