@@ -18,7 +18,7 @@ from compute.driver import ComputeDriver, Guest, builder_of, host_of
 from compute.driver_checks import CheckedDriver
 from compute.guests import Guests
 from compute.heartbeats import Heartbeats
-from compute.opts import IGNORED, ComputeSettings
+from compute.opts import ComputeSettings
 from compute.reports import Reporter
 from compute.rounds import AgentThreads, Round, Rounds
 from compute.simulated import SimulatedDriver
@@ -370,15 +370,13 @@ def _about() -> About:
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
-    """Apply the operator's reservations, and the ratios for conductors of the last release, to what the driver reports.
+    """Apply the operator's reservations to what the driver reports.
 
     The driver proposes the reserved memory of a host whose operator has not set it.
     """
     reserved = settings.reserved_memory_mb
-    ratios = {option.dest: ratio for option in IGNORED if (ratio := getattr(settings, option.dest)) is not None}
     return msgspec.structs.replace(
         node,
-        **ratios,
         reserved_memory_mb=node.reserved_memory_mb if reserved is None else reserved,
         reserved_disk_gb=settings.reserved_disk_gb,
     )

@@ -86,9 +86,6 @@ class ComputeSettings(Object, frozen=True, kw_only=True):
     report_retry_max: float = 5.0
     dispatch_threads: int = 0
     drain_timeout: float = 10.0
-    cpu_allocation_ratio: float | None = None
-    ram_allocation_ratio: float | None = None
-    disk_allocation_ratio: float | None = None
     reserved_memory_mb: int | None = None
     reserved_disk_gb: int = 0
     console_host: str = "127.0.0.1"
@@ -184,12 +181,6 @@ COMPUTE = [
     ),
 ]
 
-IGNORED = [
-    cfg.FloatOpt(f"{what}_allocation_ratio", help="Ignored: set it in [conductor], or with 'superconductor host set'.")
-    for what in ("cpu", "ram", "disk")
-]
-"""Options that agents of earlier releases had. They are still reported, because conductors of the last release count with them."""
-
 SIMULATED = [
     _simulated("vcpus", "CPUs of the simulated host.", min=0),
     _simulated("memory_mb", "Memory of the simulated host in MiB.", min=0),
@@ -242,7 +233,7 @@ SIMULATED = [
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Groups and options, for the generated sample and for loading a configuration."""
-    return [("compute", [*COMPUTE, *IGNORED]), ("simulated", list(SIMULATED))]
+    return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
 
 
 def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
@@ -261,13 +252,8 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
         simulated=simulated,
         images_folder=images_opts.folder(conf),
         images_drop=_drop_of(conf),
-        **{option.dest: conf.compute[option.dest] for option in [*COMPUTE, *IGNORED]},
+        **{option.dest: conf.compute[option.dest] for option in COMPUTE},
     )
-
-
-def ignored(conf: cfg.ConfigOpts) -> list[str]:
-    """A sentence for each option that is set and has no effect any more."""
-    return [f"[compute] {each.dest} is set. {each.help}" for each in IGNORED if conf.compute[each.dest] is not None]
 
 
 def _drop_of(conf: cfg.ConfigOpts) -> str:

@@ -36,8 +36,6 @@ class ComputeRole:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         settings = opts.settings(conf)
-        for text in opts.ignored(conf):
-            LOG.warning("%s", text)
         own = agents.confined(user_of(conf.transport_url), settings.host)
         self._bus = Bus(conf.transport_url, name="cell", confined=own)
         conductors = upgrade_levels.settings(conf).get(CONDUCTOR, SPAN.newest)

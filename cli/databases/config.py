@@ -92,10 +92,6 @@ class ConfigCheck(OfFiles, AdminLister):
         read = self.read(parsed_args)
         for text in read.exposed():
             self.warn(text)
-        if parsed_args.role in (None, "compute"):
-            for text in read.ignored():
-                self.warn(text)
-                self.status = self.status or int(parsed_args.role is not None)
         rows = [self._row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
         if parsed_args.connect:
             for answer in connecting.ask(read.conf):

@@ -96,10 +96,6 @@ class Effective:
         found = [file.text(_unlike(section, name, known)) for file in self.files for section, name in file.strangers(known)]
         return found + list(_strange_variables(known))
 
-    def ignored(self) -> list[str]:
-        """A sentence for each option of agents that is set and has no effect any more."""
-        return compute.opts.ignored(self.conf)
-
     def exposed(self) -> list[str]:
         """A sentence for each file that holds secrets and can be read by everybody on the machine."""
         secret = {

@@ -274,14 +274,3 @@ def test_every_option_is_listed_once(tmp_path: Path) -> None:
     names = [(setting.group, setting.name) for setting in settings]
     assert len(names) == len(set(names)) > 80
     assert not any(setting.given for setting in settings)
-
-
-def test_ratios_of_an_agent_are_ignored(shell: Shell, tmp_path: Path) -> None:
-    """They are named, and the check fails for its role."""
-    file = _written(tmp_path / "a.conf", "[DEFAULT]\ntransport_url = rabbit://h\n[compute]\nhost = h1\ncpu_allocation_ratio = 16\n")
-    for role, status in (("compute", 1), ("conductor", None)):
-        outcome = shell.run("config", "check", "--config-file", file, "--role", role, "-f", "value")
-        told = "[compute] cpu_allocation_ratio is set. Ignored: set it in [conductor], or with 'superconductor host set'."
-        assert outcome.err.count(told) == (role == "compute"), outcome
-        assert status in (None, outcome.status)
-    assert shell.run("config", "check", "--config-file", file, "-f", "value").status == 0

@@ -233,10 +233,10 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(cell: MemoryCell, agen
 
 
 def test_stats_are_sent_when_they_change_and_heartbeats_always(cell: MemoryCell, agents: Agents) -> None:
-    agents.start("h1", cpu_allocation_ratio=2.0, reserved_memory_mb=100)
+    agents.start("h1", reserved_memory_mb=100)
     assert wait_until(lambda: cell.heartbeats["h1"] >= 3 and len(cell.stats) > 0, PATIENCE)
     (first,) = cell.stats
-    assert (first.host, first.node, first.vcpus, first.cpu_allocation_ratio, first.reserved_memory_mb) == ("h1", "h1", 16, 2.0, 100)
+    assert (first.host, first.node, first.vcpus, first.reserved_memory_mb) == ("h1", "h1", 16, 100)
     (one,) = cell.boot("h1")
     assert wait_until(lambda: cell.stats[-1].memory_mb_used == 512, PATIENCE)
     cell.wait(State.ACTIVE, one)

@@ -69,17 +69,6 @@ def test_a_driver_of_its_own_boots_stops_and_deletes(cell: TaskCell, tmp_path: P
         role.stop()
 
 
-def test_an_agent_says_once_that_its_ratios_are_ignored(
-    cell: TaskCell, tmp_path: Path, files: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    conf = conf_of(cell, tmp_path, f"path = {files}\n[compute]\ncpu_allocation_ratio = 16")
-    plan(conf)
-    ComputeRole(conf).stop()
-    assert [text for text in caplog.messages if "ratio" in text] == [
-        "[compute] cpu_allocation_ratio is set. Ignored: set it in [conductor], or with 'superconductor host set'."
-    ]
-
-
 def test_a_driver_is_refused_without_an_option_that_it_needs(cell: TaskCell, tmp_path: Path, files: Path) -> None:
     with pytest.raises(errors.Misconfigured, match=r"file_driver.*path"):
         plan(conf_of(cell, tmp_path, ""))

@@ -18,7 +18,7 @@ def test_every_option_reaches_the_settings() -> None:
     conf = config.load([], opts.list_opts(), files=[], overrides={"compute.host": "h7", "simulated.vcpus": 3})
     settings = opts.settings(conf)
     assert (settings.host, settings.simulated.vcpus) == ("h7", 3)
-    names = {option.dest for option in [*opts.COMPUTE, *opts.IGNORED]} | {"simulated", "images_folder", "images_drop"}
+    names = {option.dest for option in opts.COMPUTE} | {"simulated", "images_folder", "images_drop"}
     names |= {"report_window", "report_retry_max", "call_timeout", "dispatch_threads"}
     assert names == {field.name for field in msgspec.structs.fields(opts.ComputeSettings)}
     assert {option.dest for option in opts.SIMULATED} == {field.name for field in msgspec.structs.fields(opts.SimulatedSettings)}
