@@ -10,7 +10,6 @@ servers of the POST are ACTIVE, less what an idle region takes in the same time.
 from __future__ import annotations
 
 import configparser
-import os
 import re
 import signal
 import sys
@@ -43,13 +42,11 @@ from bench._flat import (
     wait_until_quiet,
 )
 from bench._place import Client, CountingBacking, place, serve
-from ci.stages import ACCEPT
+from bench._script import needs_region
 from cli.standalone.demo.plan import HostPlan
 from deploy import ports
-from deploy.local.processes import environment
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 TITLE = "SQL statements (API database + cells) as MariaDB counts them, messages as RabbitMQ counts them, CPU ms of all processes"
@@ -214,20 +211,15 @@ def tell(title: str, found: Counts, console: Console) -> None:
 
 def on_servers(console: Console, *, smoke: bool, verbose: bool) -> str | int:
     """Measure and show everything; what an exit says."""
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     usual = dict.fromkeys((SMALL, SIZES[-1], *SIZES, SPREAD))  # the largest next to the smallest: it says most
     sizes: Sequence[Size] = (SMALL, Size(hosts=200, instances=5, cells=3)) if smoke else tuple(usual)
     posts = {1: 1, BATCH: 1} if smoke else {1: 5, BATCH: 3}
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # through everything that stops the region
     found: dict[Size, Measured] = {}
-    try:
+    with needs_region(smoke=smoke):
         for size in sizes:
             found[size] = measure(size, posts, found.get(SMALL) if size != SPREAD else None, console if verbose else None)
             show(TITLE, {size: found[size]}, console)
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if smoke and any(os.environ.get(name) for name in ACCEPT) else 1
     show(TITLE, found, console)
     found.pop(SPREAD, None)
     if (grown := larger(found)) and not smoke:

@@ -30,6 +30,7 @@ from rich.table import Table
 
 from bench._counters import Meter
 from bench._place import FLAVOR, IMAGE, place, serve
+from bench._script import parser_of
 from bench.boots import deployment
 from ci.stages import ACCEPT
 from cli.standalone.all_in_one import DeploymentTimes
@@ -160,8 +161,7 @@ def _filled(http: requests.Session, endpoint: str, flavor: str, servers: int) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+    parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--servers", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--connections", type=int, default=8)

@@ -12,7 +12,6 @@ measured alone on an idle deployment, given per second, and taken out of the fig
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
@@ -30,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from api.opts import ApiSettings
+from bench._script import parser_of
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.standalone.bootstrap import Commands, bootstrap
 from cli.standalone.discovery import discover_until
@@ -255,8 +255,7 @@ def sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few seconds; the figures mean nothing")
+    parser = parser_of(__doc__, "a few seconds; the figures mean nothing")
     parser.add_argument("--hosts", type=int, default=24)
     parser.add_argument("--full", type=int, default=0, help="instances to put on every host first")
     parser.add_argument("--verbose", action="store_true", help="list the statements")

@@ -10,7 +10,6 @@ several times.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TypeVar
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import FLAVORS, Fleet
+from bench._script import parser_of
 from bench.decisions import CONTEXT, FILTERS, spec_of
 from db.api.claims.displaced import ClaimedBody, DisplacedServers
 from db.api.operations.movable import MovableServers
@@ -132,8 +132,7 @@ def empty(fleet: Fleet, driver: SchedulerDriver, at_most: float, rounds: int) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small fleet for a moment: does it still work?")
+    parser = parser_of(__doc__, "a small fleet for a moment: does it still work?")
     parser.add_argument("--rounds", type=int, default=20, help="of each flavor")
     parser.add_argument("--hosts", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="the sizes of the fleets")
     given = parser.parse_args(arguments)

@@ -11,7 +11,6 @@ starts one that does. The health is what ``cell list --health`` does, with new c
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import resource
 import statistics
@@ -21,13 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from objects.process import AGENT_BINARY
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
 
 from bench import _ledger
+from bench._script import parser_of
 from cells import health
 from cells.administration import CellChange, NewCell, change_cell, create_cell
 from cells.bulkhead import BulkheadSettings
@@ -39,6 +37,7 @@ from db.cell import compute_nodes, services
 from db.sql.engine import ApiDatabase, Database
 from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
+from objects.process import AGENT_BINARY
 from scheduler.claim.cursor import Cursor
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
@@ -54,8 +53,7 @@ HOSTS = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few cells on SQLite")
+    parser = parser_of(__doc__, "a few cells on SQLite")
     parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
     parser.add_argument("--cells", type=int)
     parser.add_argument("--down", type=int, action="append")

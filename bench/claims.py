@@ -14,7 +14,6 @@ CPU time per claim says more than claims per second.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
 import sys
@@ -34,6 +33,7 @@ import msgspec
 import sqlalchemy as sa
 
 from bench import _ledger
+from bench._script import parser_of
 from db.api.claims import claims
 from db.sql.counting import StatementCounter
 from objects import errors
@@ -321,9 +321,8 @@ MEASUREMENTS: dict[str, Callable[[Size], None]] = {"rate": rate, "batch": batch,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, "small fleets, few claims: does it still work?")
     parser.add_argument("what", nargs="*", choices=[*MEASUREMENTS, []], help="all of them, if none is named")
-    parser.add_argument("--smoke", action="store_true", help="small fleets, few claims: does it still work?")
     parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--claims", type=int)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import sys
@@ -23,6 +22,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is inst
 
 from bench._cliff_counts import counts
 from bench._fleet import FLAVORS, Fleet
+from bench._script import parser_of
 from bench.decisions import CONTEXT, FILTERS, decide, group_of, members_on, plain, spec_of
 from db.cell import services
 from objects import stored
@@ -379,8 +379,7 @@ def _check_counts() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="counts instead of seconds, on a small fleet, and their limits")
+    parser = parser_of(__doc__, "counts instead of seconds, on a small fleet, and their limits")
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()

@@ -13,7 +13,6 @@ costs to write the record down, on SQLite, stands apart. ``--smoke`` takes a sma
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import sys
@@ -30,6 +29,7 @@ import msgspec
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import ZONES, Fleet
+from bench._script import parser_of
 from db.api.claims import decisions
 from objects import stored
 from objects.context import RequestContext
@@ -220,8 +220,7 @@ def written(fleet: Fleet, driver: SchedulerDriver, times: int) -> tuple[float, i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small fleet for a moment: does it still work?")
+    parser = parser_of(__doc__, "a small fleet for a moment: does it still work?")
     parser.add_argument("--rounds", type=int, default=5, help="of each kind of decision; the best one is shown")
     parser.add_argument("--decisions", type=int, default=1000, help="of each round, with a record and without")
     parser.add_argument("--hosts", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="the sizes of the fleets")

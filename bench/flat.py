@@ -20,7 +20,6 @@ Exits with 1 if a boot costs more in a larger region: more than ``noise`` says.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -54,6 +53,7 @@ from bench._flat import (
     wait_until_quiet,
 )
 from bench._flat_servers import on_servers
+from bench._script import parser_of
 from bench.boots import CLOCK, Bench
 from cli.standalone.all_in_one import DeploymentTimes, StateFolder
 from rpc.counting import MessageKind
@@ -180,8 +180,7 @@ def measure(size: Size, plan: Plan, base: Measured | None) -> Measured:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="the smallest region and one with more of everything")
+    parser = parser_of(__doc__, "the smallest region and one with more of everything")
     parser.add_argument("--verbose", action="store_true", help="list the statements")
     parser.add_argument("--servers", action="store_true", help="on RabbitMQ and MariaDB")
     told = parser.parse_args()

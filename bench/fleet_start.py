@@ -13,7 +13,6 @@ as many by one thread. No agent reports meanwhile: what their signs of life cost
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
 import subprocess
@@ -28,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import sqlalchemy as sa
 
 from bench import _ledger
+from bench._script import parser_of
 from cells.administration import NewCell, create_cell
 from db.api.claims import claims
 from db.api.rows.epochs import Epoch, bump
@@ -87,8 +87,7 @@ def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few hosts on SQLite")
+    parser = parser_of(__doc__, "a few hosts on SQLite")
     parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--allocations", type=int)

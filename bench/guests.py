@@ -15,7 +15,6 @@ guests and the other none, with the default intervals of all periodic work.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import shutil
@@ -39,6 +38,7 @@ from rich.table import Table
 from bench._calls import LibvirtCalls
 from bench._counters import MIB, Meter, less
 from bench._place import IMAGE, Client, place, serve
+from bench._script import parser_of
 from ci.stages import ACCEPT
 from compute.libvirt import binding, qemu_img
 from compute.libvirt.driver import LibvirtDriver
@@ -367,8 +367,7 @@ PARTS: dict[str, Callable[[Console, Sizes], None]] = {"turns": measure_turns, "m
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="few guests; the figures mean nothing")
+    parser = parser_of(__doc__, "few guests; the figures mean nothing")
     parser.add_argument("--part", choices=list(PARTS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--guests", type=int)

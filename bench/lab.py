@@ -10,7 +10,6 @@ Seconds and microseconds are the processor's, of one process.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is inst
 sys.path.remove(str(Path(__file__).parent))  # this file is no room of the product, and has the name of one
 
 from bench._fleet import Fleet
+from bench._script import parser_of
 from bench.decisions import FILTERS, decide, plain
 from lab.demand import demand_of
 from lab.fleet import read_fleet
@@ -75,8 +75,7 @@ def decisions(hosts: int, count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small trace and fleet: does it still work?")
+    parser = parser_of(__doc__, "a small trace and fleet: does it still work?")
     parser.add_argument("--trace", type=Path, help="a trace of a format that the lab reads")
     parser.add_argument("--fleet", type=Path, help="its fleet")
     parser.add_argument("--decisions", type=int, default=2000, help="of each kind")

@@ -13,7 +13,6 @@ go by the clock.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import socket
@@ -36,6 +35,7 @@ from rich.table import Table
 from api.main import build_app
 from api.opts import ApiSettings
 from bench import _ledger
+from bench._script import parser_of
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.silence import SilenceWatch
@@ -269,8 +269,7 @@ def with_cells(server: str, count: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few cells and servers on SQLite")
+    parser = parser_of(__doc__, "a few cells and servers on SQLite")
     parser.add_argument("--server", choices=("mariadb", "postgresql", "sqlite"))
     parser.add_argument("--cells", type=int)
     parser.add_argument("--servers", type=int)

@@ -17,7 +17,6 @@ BEGIN, COMMIT, ROLLBACK and SET. Latencies are from accept to ACTIVE, as recorde
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -34,11 +33,9 @@ from rich.console import Console
 
 from bench._counters import Memory, Meter, less
 from bench._place import Client, place, serve
-from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import AGENTS, CONDUCTORS, Shape
-from deploy.servers import Unavailable
 from objects.base import Object
 
 BATCH = 100
@@ -245,9 +242,8 @@ def measure(shape: Shape, console: Console, *, seconds: float, loads: bool, serv
             meter.close()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+def main() -> None:
+    parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--cells", type=int, action="append", metavar="N", help="may be repeated (default: 2, 10 and 100)")
     parser.add_argument("--hosts", type=int, default=100, metavar="N", help="in each cell (default: %(default)s)")
     parser.add_argument("--servers", type=int, default=10_000, metavar="N", help="asked for in one moment (default: %(default)s)")
@@ -256,25 +252,19 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
     told = parser.parse_args()
     console = Console(width=200)
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     sizes, hosts = told.cells or [2, 10, 100], told.hosts
     seconds, servers, singles = told.seconds, told.servers, int(30 * told.rate)
     if told.smoke:
         sizes, hosts, seconds, servers, singles = [2], 3, 1.0, 16, 8
     found = []
-    try:
+    with needs_region(smoke=told.smoke):
         for cells in sizes:
             shape = Shape(cells=cells, agents=hosts, agents_per_process=max(hosts, hosts * cells // 10), conductors=1, apis=1)
             loads = cells == sizes[-1]
             found.append(measure(shape, console, seconds=seconds, loads=loads, servers=servers, singles=singles, rate=told.rate))
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
     if told.json:
         told.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,7 +9,6 @@ evacuation counts from when its hosts are called dead until each server is ACTIV
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
+from bench._script import parser_of
 from bench.boots import Bench, deployment, idle
 from cells.cell import Cell
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
@@ -151,8 +151,7 @@ def empty(at: Operators, console: Console, title: str, cell: Cell, hosts: Sequen
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a few seconds; the figures mean nothing")
+    parser = parser_of(__doc__, "a few seconds; the figures mean nothing")
     options = parser.parse_args()
     console = Console(width=160)
     hosts, count, each = (8, 1, 1) if options.smoke else (48, 10, 50)

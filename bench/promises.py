@@ -11,10 +11,8 @@ Idempotency-Key, as behind a load balancer. Fails where a promise does not hold.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
-import os
 import sys
 import threading
 import time
@@ -31,12 +29,10 @@ from rich.console import Console
 
 from bench._counters import Meter
 from bench._place import IMAGE, Client, place, serve
-from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import Role, Shape
 from deploy.local.start import Start
-from deploy.servers import Unavailable
 from objects.base import Object
 
 SETTLE_TIMEOUT_S = 180.0
@@ -219,21 +215,14 @@ def keep(shape: Shape, sizes: Sizes, console: Console) -> None:
             promises.close()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="in small, once")
+def main() -> None:
+    parser = parser_of(__doc__, "in small, once")
     options = parser.parse_args()
     console = Console(width=160)
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
-    try:
+    with needs_region(smoke=options.smoke):
         keep(shape, sizes, console)
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -18,8 +18,6 @@ of all processes and both servers while the load ran, with nothing taken off.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -34,10 +32,8 @@ from bench._counters import Meter
 from bench._load import Load, Measured, Sizes
 from bench._place import Client, place, serve
 from bench._report import report
-from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from bench._script import needs_region, parser_of
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 
 SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
 SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10, large=60)
@@ -62,27 +58,20 @@ def measure(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Me
             meter.close()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+def main() -> None:
+    parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
     options = parser.parse_args()
     console = Console(width=160)
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
     found: Mapping[str, Measured]
-    try:
+    with needs_region(smoke=options.smoke):
         kinds = ("quorum",) if options.smoke else ("classic", "quorum")
         found = {kind: measure(shape, sizes, quorum=kind == "quorum", console=console) for kind in kinds}
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
     report(found[kinds[0]], found[kinds[-1]], console)
     if options.json:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

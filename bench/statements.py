@@ -12,8 +12,6 @@ region is idle is therefore counted by its surplus.
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import sys
 import time
@@ -29,11 +27,9 @@ from rich.table import Table
 from bench._counters import Meter, less
 from bench._load import SETTLE_S
 from bench._place import Client, CountingBacking, place, serve
-from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 BOOT_TIMEOUT_S = 60.0
@@ -156,9 +152,8 @@ def shortened(text: str) -> str:
     return text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 2] + ".."
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+def main() -> None:
+    parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--conductors", type=int, default=2, help="of each cell")
     parser.add_argument("--agents", type=int, default=10, help="of each cell")
@@ -168,8 +163,6 @@ def main() -> int:
     parser.add_argument("--boots", type=int, default=30)
     told = parser.parse_args()
     console = Console(width=180)
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     shape = Shape(
         cells=told.cells,
         apis=told.twins,
@@ -182,24 +175,19 @@ def main() -> int:
     if told.smoke:
         told.calm = SETTLE_S
         shape, seconds, number = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), 2.0, 2
-    try:
-        with place(shape, backing=CountingBacking) as region:
-            meter = Meter(region)
-            try:
-                listener = Listener(region, meter)
-                serve(region)
-                Client(region).post("warm")
-                time.sleep(told.calm)  # pauses grow until then
-                still = idle(listener, meter, seconds)
-                show(console, "Idle, per second", still, 0.01)
-                show(console, "One boot alone", boots(listener, meter, Client(region), number, still), 0.05)
-            finally:
-                meter.close()
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
-    return 0
+    with needs_region(smoke=told.smoke), place(shape, backing=CountingBacking) as region:
+        meter = Meter(region)
+        try:
+            listener = Listener(region, meter)
+            serve(region)
+            Client(region).post("warm")
+            time.sleep(told.calm)  # pauses grow until then
+            still = idle(listener, meter, seconds)
+            show(console, "Idle, per second", still, 0.01)
+            show(console, "One boot alone", boots(listener, meter, Client(region), number, still), 0.05)
+        finally:
+            meter.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,7 +8,6 @@ first.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
 from bench._fleet import HEARTBEATS_PAGE_SIZE, NODES_PAGE_SIZE
+from bench._script import parser_of
 from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
@@ -105,8 +105,7 @@ class Filling:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a few hosts: does it still work?")
+    parser = parser_of(__doc__, "a few hosts: does it still work?")
     parser.add_argument("--hosts", type=int, default=1_000_000)
     given = parser.parse_args()
     hosts = 300 if given.smoke else given.hosts

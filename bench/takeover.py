@@ -11,7 +11,6 @@ started again only for the next round.
 
 from __future__ import annotations
 
-import argparse
 import configparser
 import contextlib
 import os
@@ -27,14 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import sqlalchemy as sa
 
 from bench._place import Client, place, serve
-from ci.stages import ACCEPT
+from bench._script import needs_region, parser_of
 from db.api.rows.tables import build_requests
 from db.api.servers import mappings
 from db.sql.engine import Database
-from deploy.local.processes import environment, leads
+from deploy.local.processes import leads
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
@@ -144,29 +142,21 @@ def tell(what: str, found: Sequence[float]) -> None:
     print(f"{what:<75} median {statistics.median(found):5.1f} s, longest {max(found):5.1f} s, of {len(found)}", flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="one kill of each; the figures mean nothing")
+def main() -> None:
+    parser = parser_of(__doc__, "one kill of each; the figures mean nothing")
     smoke = parser.parse_args().smoke
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     rounds = 1 if smoke else 10
-    try:
-        with place(SHAPE, quorum=False, hurried=True) as region:
-            use_defaults(region.folder.etc.glob("*.conf"))
-            serve(region)
-            bench = Bench(region)
-            found = [bench.super_conductor() for _ in range(rounds)]
-            tell("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in found])
-            tell("super conductor killed: until its servers were ACTIVE", [done for _, done in found])
-            cell = [bench.cell_conductor(number) for number in range(rounds)]
-            tell("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
-            bench.database.dispose()
-    except Unavailable as error:
-        print(f"No region can be had here: {error}")
-        return 0 if smoke and any(os.environ.get(name) for name in ACCEPT) else 1
-    return 0
+    with needs_region(smoke=smoke), place(SHAPE, quorum=False, hurried=True) as region:
+        use_defaults(region.folder.etc.glob("*.conf"))
+        serve(region)
+        bench = Bench(region)
+        found = [bench.super_conductor() for _ in range(rounds)]
+        tell("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in found])
+        tell("super conductor killed: until its servers were ACTIVE", [done for _, done in found])
+        cell = [bench.cell_conductor(number) for number in range(rounds)]
+        tell("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
+        bench.database.dispose()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,8 +17,6 @@ At the end clients that do not wait ask for as many servers at once, for the thr
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +31,8 @@ from rich.table import Table
 
 from bench._counters import Meter, less
 from bench._place import Client, place, serve
-from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from bench._script import needs_region, parser_of
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 from service.periodic import wait_until
 
 POLL_PAUSE_S = 0.05
@@ -125,34 +121,26 @@ def _quantiles(values: Sequence[float]) -> str:
     return f"{ordered[len(ordered) // 2]:.0f} / {ordered[int(len(ordered) * 0.99)]:.0f}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="a moment; the figures mean nothing")
+def main() -> None:
+    parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--boots", type=int, default=200, help="of each number of clients; one client alone boots a fifth of that")
     told = parser.parse_args()
     console = Console(width=120)
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
-        del os.environ[name]
     shape = Shape()
     if told.smoke:
         shape, told.clients, told.boots = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), [1, 2], 10
-    try:
-        with place(shape) as region:
-            meter = Meter(region, messages=False)
-            try:
-                serve(region)
-                boots = Boots(meter, Client(region), shape.cell_names())
-                boots.waited("warm", 4, told.boots // 5)
-                found = {n: boots.waited(f"by{n}x", n, told.boots // (5 if n == 1 else 1)) for n in told.clients}
-                show(console, found, boots.at_once("once", max(told.clients), told.boots))
-            finally:
-                meter.close()
-    except Unavailable as error:
-        console.print(f"No region can be had here: {error}", markup=False)
-        return 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
-    return 0
+    with needs_region(smoke=told.smoke), place(shape) as region:
+        meter = Meter(region, messages=False)
+        try:
+            serve(region)
+            boots = Boots(meter, Client(region), shape.cell_names())
+            boots.waited("warm", 4, told.boots // 5)
+            found = {n: boots.waited(f"by{n}x", n, told.boots // (5 if n == 1 else 1)) for n in told.clients}
+            show(console, found, boots.at_once("once", max(told.clients), told.boots))
+        finally:
+            meter.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
