@@ -1,4 +1,4 @@
-"""The secrets of a batch on their way from the API database to a cell."""
+"""The secrets of a batch, as the API database has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.vault import OPTION, Vault
 
 
 class BatchSecrets:
-    """Decrypts and encrypts secrets, and stores none of them."""
+    """Decrypts secrets, and stores none of them."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
@@ -28,7 +28,3 @@ class BatchSecrets:
         if batch.sealed is None:
             raise errors.NotFound("its user data and password are no longer stored")
         return self._vault.open(batch.batch_id, batch.sealed)
-
-    def sealed_for(self, cell_uuid: str, batch_id: str, content: BootSecrets | None) -> str | None:
-        """The secrets encrypted for that cell; None for None."""
-        return self._vault.seal(cell_uuid, batch_id, content) if content is not None else None

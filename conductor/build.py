@@ -63,7 +63,7 @@ class Builder:
         self._batch_secrets = BatchSecrets(context.vault)
         self._unbuilt = Unbuilt(context, self.driving, lease_seconds=lease_seconds, retry_pause=retry_pause)
         self.destinations = Destinations(context.database, context.registry, scheduler, self._unbuilt)
-        self.stager = Stager(context.database, self._cell_lookup, self._batch_secrets, self._unbuilt)
+        self.stager = Stager(context.database, self._cell_lookup, context.vault, self._unbuilt)
         self.hand_over = CellHandOver(context, self._unbuilt, self.driving)
         self._rung_at = -math.inf
 

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from cells.registry import CellRegistry
-from conductor.placement import Placed, asked, context_of
+from conductor.placement import Placed, context_of
 from conductor.requeue import Unbuilt
 from db.api.operations import operations
 from db.api.queue import leases
@@ -40,50 +40,50 @@ class Destinations:
 
     def find(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[Placed]:
         """Those of the requests that have a host in a cell. None of ``excluded_cells``, by UUID, is asked for."""
+        with metrics.STAGE["plan"].time():
+            answers = [each for some in in_groups(batches, CALL_SIZE) for each in self.select(some, excluded_cells)]
         placed: list[Placed] = []
-        for batch, answers in zip(batches, self._select_all(batches, excluded_cells), strict=True):
-            if answers is not None:
-                placed += self.map_to_cells(batch, self.spare(batch, answers, excluded_cells))
+        for batch, answer in zip(batches, answers, strict=True):
+            if answer is not None:
+                placed += self.map_to_cells(batch, self.spare(batch, answer, excluded_cells))
         return placed
 
-    @metrics.stage("plan")
-    def _select_all(
-        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
-    ) -> Sequence[list[list[Selection]] | None]:
-        """The scheduler's answers by batch, each in request order; None for a batch that cannot continue now."""
-        return [answer for some in in_groups(batches, CALL_SIZE) for answer in self._select_together(some, excluded_cells)]
+    def select(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[list[list[Selection]] | None]:
+        """The scheduler's answers by batch, each in request order, with one call; None for a batch that cannot continue now.
 
-    def _select_together(
-        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
-    ) -> Sequence[list[list[Selection]] | None]:
-        """The same, with one call."""
-        if len(batches) < 2:
-            return [self.select(batch, excluded_cells) for batch in batches]
-        specs = [self._asked(batch, excluded_cells) for batch in batches]
-        try:
-            choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
-        except (errors.Unsupported, RemoteFault) as error:  # an older scheduler, or one batch fails all
-            LOG.info("%d batches are scheduled one by one: %s", len(batches), error)
-            return [self.select(batch, excluded_cells) for batch in batches]
-        except errors.SuperconductorError as error:
-            for batch in batches:
-                self._unbuilt.leave(batch, str(error))
-            return [None] * len(batches)
-        pairs = zip(batches, choices, strict=True)
-        return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
+        The scheduler waits for hosts only for a batch that is alone.
+        """
+        specs = [self._spec_for(batch, excluded_cells) for batch in batches]
+        if len(batches) > 1:
+            try:
+                choices = self._scheduler.select_for_each(context_of(specs[0]), specs)
+            except (errors.Unsupported, RemoteFault) as error:  # an older scheduler, or one batch fails all
+                LOG.info("%d batches are scheduled one by one: %s", len(batches), error)
+            except errors.SuperconductorError as error:
+                for batch in batches:
+                    self._unbuilt.leave(batch, str(error))
+                return [None] * len(batches)
+            else:
+                pairs = zip(batches, choices, strict=True)
+                return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
+        return [
+            self._answered(
+                batch, excluded_cells, partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
+            )
+            for batch, spec in zip(batches, specs, strict=True)
+        ]
 
-    def select(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> list[list[Selection]] | None:
-        """The scheduler's answer for one batch, in request order; None if the batch cannot continue now."""
-        spec = self._asked(batch, excluded_cells)
-        ask = partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
-        return self._answered(batch, excluded_cells, ask)
-
-    def _asked(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
+    def _spec_for(self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
         """The request spec to send to the scheduler. A build that left its cell must not go back there."""
-        if batch.requests[0].server_uuid is None or batch.spec.move is not None:
-            return asked(batch, excluded_cells)
-        sources = self._database.read(operations.cells_left, [request.instance_uuid for request in batch.requests])
-        return asked(batch, (*excluded_cells, *(cell for cell in sources if cell not in excluded_cells)))
+        if batch.requests[0].server_uuid is not None and batch.spec.move is None:
+            left = self._database.read(operations.cells_left, [request.instance_uuid for request in batch.requests])
+            excluded_cells = (*excluded_cells, *(cell for cell in left if cell not in excluded_cells))
+        return msgspec.structs.replace(
+            batch.spec,
+            fences={request.instance_uuid: request.fence for request in batch.requests},
+            excluded_cells=excluded_cells,
+            rechecks_claims=any(request.held_until is not None for request in batch.requests),
+        )
 
     def _answered(
         self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]

@@ -36,7 +36,7 @@ class CellHandOver:
         if not staged:
             return
         with metrics.STAGE["hand_over"].time():
-            done = isolate(self._decided, staged)
+            done = isolate(self._write_cells, staged)
         won = {uuid for uuids in done.results for uuid in uuids}
         self._unbuilt.set_aside({p.request: error for p, error in done.failed})
         self._handed_over(staged, won)
@@ -66,7 +66,9 @@ class CellHandOver:
         }
         held = self._database.write(steps.hold, fences, until, now)
         ready = [p for p in staged if p.request.instance_uuid in held]
-        decided = isolate(lambda some: self._database.write(builds.hand_over_twins, _hand_overs(some), self._database.now()), ready)
+        decided = isolate(
+            lambda some: self._database.write(builds.hand_over_twins, [p.hand_over for p in some], self._database.now()), ready
+        )
         self._unbuilt.set_aside({p.request: error for p, error in decided.failed})
         won = {uuid for uuids in decided.results for uuid in uuids}
         self._handed_over(ready, won)
@@ -74,16 +76,8 @@ class CellHandOver:
         if waiting := [operation for twin, operation in held.items() if twin not in won]:
             self._signals.advance_operations(waiting)
 
-    def _decided(self, staged: Sequence[Placed]) -> list[str]:
-        whole = [batch for batch, members in by_batch(staged).items() if _has_whole(members)]
-        return self._database.write(builds.hand_over, _hand_overs(staged), self._database.now(), whole)
-
-
-def _hand_overs(placed: Sequence[Placed]) -> list[builds.HandOver]:
-    return [p.hand_over for p in placed]
-
-
-def _has_whole(members: Sequence[Placed]) -> bool:
-    """Whether these are all servers of a batch that has secrets."""
-    spec = members[0].batch.spec
-    return spec.has_secrets and len(members) == spec.num_instances
+    def _write_cells(self, staged: Sequence[Placed]) -> list[str]:
+        """One transaction. It also erases the secrets of batches that are handed over whole. Returns the UUIDs that were won."""
+        sizes = {batch_id: (members[0].batch.spec, len(members)) for batch_id, members in by_batch(staged).items()}
+        whole = [batch_id for batch_id, (spec, size) in sizes.items() if spec.has_secrets and size == spec.num_instances]
+        return self._database.write(builds.hand_over, [p.hand_over for p in staged], self._database.now(), whole)

@@ -6,8 +6,6 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 
-import msgspec
-
 from cells.cell import Cell
 from db.api.queue import leases
 from db.api.queue.builds import HandOver
@@ -92,10 +90,3 @@ def by_batch(placed: Iterable[Placed]) -> dict[str, list[Placed]]:
 def context_of(spec: RequestSpec) -> RequestContext:
     """The request context of the user who made the request."""
     return RequestContext(request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
-
-
-def asked(batch: leases.LeasedBatch, excluded_cells: tuple[str, ...]) -> RequestSpec:
-    """The request spec to send to the scheduler for a batch."""
-    fences = {r.instance_uuid: r.fence for r in batch.requests}
-    held = any(r.held_until is not None for r in batch.requests)
-    return msgspec.structs.replace(batch.spec, fences=fences, excluded_cells=excluded_cells, rechecks_claims=held)

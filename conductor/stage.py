@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cells.bulkhead import PendingCall
 from cells.cell import Cell
-from conductor.batch_secrets import BatchSecrets
 from conductor.cell_lookup import CellLookup
 from conductor.placement import Placed, by_batch, by_cell
 from conductor.requeue import Unbuilt
@@ -20,6 +19,7 @@ from objects.spec import BootSecrets
 from service import metrics
 from service.bisect import isolate
 from service.steps import step
+from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ STAGE_WAIT_S = 0.5
 class Stager:
     """Stages. A row that a cell refuses is set aside, and the others are written."""
 
-    def __init__(self, database: ApiDatabase, cell_lookup: CellLookup, secrets: BatchSecrets, unbuilt: Unbuilt) -> None:
+    def __init__(self, database: ApiDatabase, cell_lookup: CellLookup, vault: Vault, unbuilt: Unbuilt) -> None:
         self._database = database
         self._cell_lookup = cell_lookup
-        self._batch_secrets = secrets
+        self._vault = vault
         self._unbuilt = unbuilt
 
     def stage(
@@ -97,13 +97,13 @@ class Stager:
     def _begin_stage(
         self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]
     ) -> PendingCall[list[str]]:
-        parts = [self._part(cell, batch, secrets) for batch in by_batch(members).values()]
+        parts: list[staging.StagedPart] = []
+        for batch_id, its in by_batch(members).items():
+            content = secrets.get(batch_id)
+            sealed = self._vault.seal(cell.uuid, batch_id, content) if content is not None else None
+            news = tuple(p.new_instance for p in its)
+            parts.append(staging.StagedPart(spec=its[0].batch.spec, news=news, sealed=sealed))
         return cell.begin_write(_stage, cell.database, parts, self._database.now())
-
-    def _part(self, cell: Cell, members: Sequence[Placed], secrets: Mapping[str, BootSecrets | None]) -> staging.StagedPart:
-        batch = members[0].batch
-        sealed = self._batch_secrets.sealed_for(cell.uuid, batch.batch_id, secrets.get(batch.batch_id))
-        return staging.StagedPart(spec=batch.spec, news=tuple(p.new_instance for p in members), sealed=sealed)
 
 
 def _stage(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:

@@ -74,7 +74,8 @@ class Intake:
         request_id = str(req.context.get("request_id", ""))
         resp.set_header("x-openstack-request-id", request_id)
         if began := req.context.get("began"):
-            metrics.API_REQUEST.labels(_method(req), resp.status_code).observe(time.monotonic() - began)
+            method = req.method if req.method in falcon.HTTP_METHODS else "other"  # clients may send any text
+            metrics.API_REQUEST.labels(method, resp.status_code).observe(time.monotonic() - began)
         resp.set_header("x-compute-request-id", request_id)
         call = req.context.get("call")
         if isinstance(call, Call) and req.path.startswith("/v2.1"):
@@ -100,11 +101,6 @@ def _version(req: falcon.Request) -> microversions.Version:
             raise falcon.HTTPNotAcceptable(description=answer.reason)
         raise errors.Invalid(answer.reason)
     return answer
-
-
-def _method(req: falcon.Request) -> str:
-    """The method as a metric label: clients may send any text."""
-    return req.method if req.method in falcon.HTTP_METHODS else "other"
 
 
 def _take_project(req: falcon.Request) -> str | None:

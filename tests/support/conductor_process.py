@@ -194,7 +194,7 @@ class Drive:
     def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
         """Ask the scheduler; [] for each request that is lost."""
         destinations = self._builder.destinations
-        answers = destinations.select(self.batch, excluded_cells)
+        [answers] = destinations.select([self.batch], excluded_cells)
         assert answers is not None
         self.placed = destinations.map_to_cells(self.batch, destinations.spare(self.batch, answers, excluded_cells))
         return answers
