@@ -39,8 +39,11 @@ PARALLEL = ("-n", os.environ.get("TEST_PROCESSES", "6"), "--dist", "worksteal")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfE", *PARALLEL)
 """Tests that want a server which this run does without skip: they are counted, and the server is named at the end."""
 
-RETRIED_TESTS_LIMIT = 10
-"""At most so many failed tests of a stage are run a second time, by themselves; more of them are no accident of a busy machine."""
+RETRIED_FILES_LIMIT = 10
+"""Failed tests of at most so many files are run a second time, by themselves; more of them are no accident of a busy machine.
+
+Files count, not tests: a fixture that fails once, such as a region that does not start, fails all tests of its file.
+"""
 
 unsteady: list[str] = []
 """Tests that failed in company and passed by themselves, and runs of chaos that failed once: named last of all, to be mended."""
@@ -107,7 +110,7 @@ def run_tests(*arguments: str | Path, cwd: Path = ROOT, environment: Mapping[str
             run(*command, *arguments, cwd=cwd, environment=environment)
         except StageFailed:
             failed = last_failed(Path(cache))
-            if not 0 < len(failed) <= RETRIED_TESTS_LIMIT:
+            if not 0 < len({name.partition("::")[0] for name in failed}) <= RETRIED_FILES_LIMIT:
                 raise
             print(f"  once more, by themselves: {', '.join(failed)}", flush=True)
             options = [argument for argument in arguments if str(argument).startswith("--import-mode")]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.pool import QueuePool
 
-from db.sql import clock, galera, read_timeouts, retry
+from db.sql import clock, galera, read_timeouts, retry, statements
 from db.sql import url as urls
 from objects import errors
 from objects.base import Object
@@ -84,6 +84,7 @@ def make(opening: Opening, reading: clock.ClockReading) -> Facade:
 
 
 def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa.Engine) -> None:
+    engine.update_execution_options(compiled_cache=statements.SHARED)
     if opening.outbox:
         engine.update_execution_options(keeps_outbox=True)
     _keep_connections(engine, opening.max_pool_size)
