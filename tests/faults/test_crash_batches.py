@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,19 +30,12 @@ from tests.support.batches import (
     whole,
 )
 from tests.support.conductor_process import Conductor, Drive
-from tests.support.ground import CHOSEN
-from tests.support.world import World, world
+from tests.support.world import World
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 
 STEPS = ("told", "judged", "rolled back", "ordered")
 """How far a conductor gets with a batch of which a server is in ERROR in its cell, in this order."""
-
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        yield made
 
 
 @pytest.fixture

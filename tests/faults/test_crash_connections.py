@@ -5,9 +5,6 @@ Each test ends with everything running until nothing is on its way any more; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from objects import errors
@@ -17,23 +14,10 @@ from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.conductor_process import Conductor
-from tests.support.ground import CHOSEN
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, states
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 CONTEXT = RequestContext(request_id="req-test")
-
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        yield made
-
-
-def states(cloud: World, uuids: list[str]) -> list[str]:
-    """Of their rows, at rest."""
-    rows = {row.instance.uuid: row.instance.state for row in cloud.settle().rows}
-    return [str(rows.get(uuid, "no row")) for uuid in uuids]
 
 
 def other(cell: str) -> str:

@@ -6,8 +6,6 @@ Each test ends with everything running until nothing is on its way any more; the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,23 +18,10 @@ from objects import errors
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.conductor_process import STEPS
-from tests.support.ground import CHOSEN
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, states
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 ANY = Known(uuid="", mark=0)
-
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        yield made
-
-
-def states(cloud: World, uuids: list[str]) -> list[str]:
-    """Of their rows, at rest."""
-    rows = {row.instance.uuid: row.instance.state for row in cloud.settle().rows}
-    return [str(rows.get(uuid, "no row")) for uuid in uuids]
 
 
 def wait_held(cloud: World, uuids: list[str]) -> None:

@@ -5,11 +5,7 @@ Each test ends with everything running until nothing is on its way any more; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from conductor.orders import send_orders
 from objects.build import Report, ReportKind
@@ -17,8 +13,7 @@ from objects.context import RequestContext
 from objects.instance import Failure, FailureClass, State
 from rpc.super_conductor import SuperConductorClient
 from service.periodic import wait_until
-from tests.support.ground import CHOSEN
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, states
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
 CONTEXT = RequestContext(request_id="req-test")
@@ -26,18 +21,6 @@ INTERVAL = 1.0
 """Seconds between two looks at the queue."""
 SLOW = 4.0
 """Seconds that a busy machine may take for one look and for the steps of a build up to hand-over."""
-
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        yield made
-
-
-def states(cloud: World, uuids: list[str]) -> list[str]:
-    """Of their rows, at rest."""
-    rows = {row.instance.uuid: row.instance.state for row in cloud.settle().rows}
-    return [str(rows.get(uuid, "no row")) for uuid in uuids]
 
 
 class TestDoorbells:

@@ -6,8 +6,6 @@ Each test ends with everything running until nothing is on its way any more; the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,24 +14,11 @@ from objects.cell import CELL0_UUID
 from objects.instance import State
 from tests.support import fleet
 from tests.support.conductor_process import STEPS, Drive
-from tests.support.ground import CHOSEN
-from tests.support.world import World, world
+from tests.support.world import World, states
 
 pytestmark = pytest.mark.one_in(2)
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
-
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        yield made
-
-
-def states(cloud: World, uuids: list[str]) -> list[str]:
-    """Of their rows, at rest."""
-    rows = {row.instance.uuid: row.instance.state for row in cloud.settle().rows}
-    return [str(rows.get(uuid, "no row")) for uuid in uuids]
 
 
 def written(cloud: World, uuids: list[str]) -> object:

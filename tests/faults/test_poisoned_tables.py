@@ -20,7 +20,7 @@ from tests.support.world import World, world
 pytestmark = pytest.mark.one_in(4)
 
 CELL, OTHER = "cell1", "cell2"
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds in which a server is built beside an odd row."""
 
 

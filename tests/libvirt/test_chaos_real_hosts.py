@@ -33,7 +33,7 @@ def test_processes_are_counted_by_uuid(tmp_path: Path) -> None:
         assert len(hosts.guests()[HOST]) == 2, "a libvirt that is down hides nothing"
         disk = place / INSTANCES / one.uuid / "disk"
         with _process(one.uuid, disk), _process("11111111-1111-4111-8111-111111111111", disk):
-            assert wait_until(lambda: len(hosts.guests()[HOST]) == 4, 10.0)
+            assert wait_until(lambda: len(hosts.guests()[HOST]) == 4, 90.0)
             found = [guest.uuid for guest in hosts.guests()[HOST]]
             assert found.count(one.uuid) == 2, "a second process of one uuid"
 

@@ -11,7 +11,7 @@ from service.periodic import wait_until
 from tests.support import libvirt_host
 from tests.support.libvirt_host import private_daemon, spark_domain
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:

@@ -13,7 +13,7 @@ from service.periodic import wait_until
 from tests.support.libvirt_host import spark_domain
 from tests.support.system_daemon import QEMU_USER, system_daemon, why_no_system_daemon
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 @pytest.mark.skipif(bool(why_no_system_daemon()), reason=why_no_system_daemon())

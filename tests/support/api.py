@@ -54,6 +54,13 @@ TESTING_HOST = "falconframework.org"
 """The name by which falcon's test client asks."""
 
 
+def refusal(answer: falcon.testing.Result, status: int) -> str:
+    """The message of an answer with this status."""
+    assert answer.status_code == status, answer.text
+    (fault,) = answer.json.values()
+    return str(fault["message"])
+
+
 class Doorbells:
     """Where a super conductor would listen: what it was told, in order. ``guests``: a real one's part that asks hosts."""
 

@@ -31,7 +31,7 @@ from rpc.transport import Bus
 from service.periodic import wait_until
 
 CONTEXT = RequestContext(request_id="req-test")
-PATIENCE = 20.0
+PATIENCE = 90.0
 """Seconds that a test waits for what must come."""
 
 FLAVOR = Flavor(flavor_id="1", name="tiny", vcpus=1, memory_mb=512, root_gb=1)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,3 +87,16 @@ class Operator:
         outcome = self(line)
         assert (outcome.status, outcome.out, outcome.err.count("\n")) == (status, "", 1), f"{line}: {outcome}"
         return outcome.err
+
+
+@contextmanager
+def standalone(state: Path, file: str) -> Iterator[str]:
+    """An all-in-one as a process of its own; its endpoint."""
+    words = ["--config-file", file, "standalone", "--state", str(state), "--port", "0", "--cells", "1", "--hosts", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        yield next(found[1] for line in process.stdout if (found := re.search(r"serving at (\S+),", line)))
+    finally:
+        process.terminate()
+        process.communicate(timeout=120)

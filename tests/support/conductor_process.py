@@ -41,7 +41,7 @@ T = TypeVar("T")
 REGISTRY = RegistrySettings(poll_interval=0.0, linger=0.0, bulkhead=BulkheadSettings(failures=1000))
 """Every look at the registry is a look at the database, and no breaker opens."""
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 STEPS = ("leased", "claimed", "staged", "handed over", "ordered")
 """How far a conductor gets with a batch, in this order."""

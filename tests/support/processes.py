@@ -40,7 +40,7 @@ def write_configuration(file: Path, groups: Configuration) -> Path:
     return file
 
 
-def run_role(role: str, *files: Path, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+def run_role(role: str, *files: Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a role that is to end by itself: its configuration cannot work."""
     return subprocess.run(_command(role, files), capture_output=True, text=True, timeout=timeout, check=False, env=_environment())
 

@@ -142,7 +142,7 @@ class Region:
     def delete(self, uuid: str) -> int:
         return self.http.delete(f"{self.all.endpoint}/servers/{uuid}", timeout=30).status_code
 
-    def wait_for(self, uuid: str, status: str, timeout: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, uuid: str, status: str, timeout: float = 90.0) -> dict[str, Any]:
         def reached() -> bool:
             server = self.show(uuid)
             return server is not None and server["status"] == status
@@ -155,10 +155,10 @@ class Region:
     def evidence(self) -> Evidence:
         return gather(self.folder, SimulatedFindings(self.folder.path / "hosts", [host.name for host in self.hosts]))
 
-    def settle(self, timeout: float = 40.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
+    def settle(self, timeout: float = 90.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
         assert wait_until(lambda: condition(self.evidence()), timeout, pause=0.1), self.evidence()
-        assert wait_until(lambda: not leftovers(self.evidence()), 15.0, pause=0.1), leftovers(self.evidence())
+        assert wait_until(lambda: not leftovers(self.evidence()), 90.0, pause=0.1), leftovers(self.evidence())
         return self.evidence()
 
     def stop(self) -> None:
@@ -196,3 +196,12 @@ def running(
         yield deployment
     finally:
         deployment.stop()
+
+
+def agrees(cloud: Region) -> bool:
+    """Whether ``verify`` finds nothing."""
+    try:
+        cloud.commands.run("verify", "--settle", "0")
+    except errors.Invalid:
+        return False
+    return True

@@ -35,7 +35,7 @@ class Watched:
     def look(self) -> Mapping[str, MemberHealth]:
         return health.look(self.region.notes, 30.0)
 
-    def told(self, name: str, patience: float = 30.0) -> MemberHealth:
+    def told(self, name: str, patience: float = 90.0) -> MemberHealth:
         return health.ask(self.region.notes.monitoring()[name], patience)
 
     def not_well(self) -> set[str]:

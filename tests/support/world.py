@@ -59,7 +59,7 @@ from tests.support.ground import Ground, GroundFolder
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 """Seconds that a test waits for what must come."""
 
 QUICK = ConductorSettings(
@@ -334,3 +334,9 @@ def world(path: Path, hosts: Mapping[str, Sequence[str]], on: str = "lite", *, e
     finally:
         ends = [made.end, place.release] if made else [place.release]
         place.end(*ends)
+
+
+def states(cloud: World, uuids: list[str]) -> list[str]:
+    """Of their rows, at rest."""
+    rows = {row.instance.uuid: row.instance.state for row in cloud.settle().rows}
+    return [str(rows.get(uuid, "no row")) for uuid in uuids]

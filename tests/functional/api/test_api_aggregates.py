@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from db.cell import services
 from objects.cell import HostMapping
 from objects.process import AGENT_BINARY
 from tests.support import fleet
-from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front
+from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
 from tests.support.databases import SERVERS
 from tests.support.fleet import QUICK, Site
 from tests.support.fronts import databases_of
@@ -44,12 +43,6 @@ def create(front: Front, headers: dict[str, str] = ADMIN, **fields: Any) -> falc
 
 def act(front: Front, number: int, action: str, value: Any, headers: dict[str, str] = ADMIN) -> falcon.testing.Result:
     return front.client.simulate_post(f"{PATH}/{number}/action", headers=headers, json={action: value})
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def test_the_life_of_an_aggregate(front: Front) -> None:

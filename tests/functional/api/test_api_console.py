@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from objects.process import AGENT_BINARY
 from objects.task import Power
 from rpc.compute import ANSWERING_VERSION
 from rpc.transport import Bus
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.asked_guest import active_server, its_guest
 from tests.support.bus import embedded_url
 
@@ -57,12 +56,6 @@ def output(front: Front, server: str, **value: Any) -> str:
     answer = ask(front, server, value)
     assert answer.status_code == 200, answer.text
     return str(answer.json["output"])
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def test_the_end_of_the_output_is_had_in_lines(front: Front, server: str, driver: SimulatedDriver) -> None:

@@ -19,7 +19,7 @@ from objects.context import RequestContext
 from objects.diagnostics import CpuDiagnostics, Diagnostics, DiskDiagnostics, GuestState, NicDiagnostics
 from objects.task import Power
 from rpc.compute import DIAGNOSING_VERSION
-from tests.support.api import NEWEST, TENANT, Front
+from tests.support.api import NEWEST, TENANT, Front, refusal
 from tests.support.asked_guest import active_server, its_guest
 
 OPERATOR = {"X-Project-Id": "operators", "X-Roles": "admin"}
@@ -85,12 +85,6 @@ def driver(front: Front, server: str, tmp_path: Path) -> Iterator[SimulatedDrive
 
 def ask(front: Front, server: str, headers: dict[str, str] = ADMIN) -> falcon.testing.Result:
     return front.get(f"/v2.1/servers/{server}/diagnostics", headers)
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = answer.json.values()
-    return str(fault["message"])
 
 
 def test_a_simulated_host_says_what_it_knows(front: Front, server: str, driver: SimulatedDriver) -> None:

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import falcon.testing
@@ -19,13 +18,6 @@ from api.main import build_app
 from api.opts import ApiSettings
 from db.sql.engine import Database
 from tests.support.api import IMAGE, TENANT, Front
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 def test_clients_find_the_versions(front: Front) -> None:

@@ -37,13 +37,6 @@ SINCE = 1_700_000_000.0
 FAR_UUID = "22222222-2222-4222-8222-222222222222"
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
-
-
 class Conductor:
     """Another process, which follows the cells of ``front``."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -28,13 +26,6 @@ from objects.relaxation import Asked, Relaxation, RelaxationPair
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
 
 REMEDIES = {"would_have_fitted", "would_have_fitted_together", "largest_flavor", "unread_hints"}
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 def decide(front: Front, server: str, **fields: object) -> Decision:

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from db.api.projects import flavors
 from objects.flavor import Flavor
 from tests.support.api import TENANT, Front
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 def test_a_flavor_is_shown_in_the_words_of_the_compute_api(front: Front) -> None:

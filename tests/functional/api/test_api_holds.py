@@ -29,7 +29,7 @@ PATH = "/v2.1/superconductor/holds"
 UNKNOWN = "3d4f8c5e-0000-4000-8000-000000000000"
 NODES = [fleet.node(f"h{n}", vcpus=4 + 4 * n, memory_mb=65536) for n in range(4)]
 TENANT_ADMIN = {"X-Project-Id": "p1", "X-Roles": "admin"}
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

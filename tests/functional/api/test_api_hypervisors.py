@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import falcon.testing
 import msgspec
 import pytest
 
@@ -18,7 +16,7 @@ from db.cell import compute_nodes, services
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.process import AGENT_BINARY
-from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front
+from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 
@@ -44,12 +42,6 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
         made.registry.refresh()
         yield made
         made.close()
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def names(front: Front, path: str, headers: dict[str, str], **params: str) -> list[str]:

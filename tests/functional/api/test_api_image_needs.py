@@ -303,7 +303,7 @@ def test_a_flavor_made_again_is_another_one(scheduled: Front) -> None:
     assert scheduled.client.simulate_delete("/v2.1/flavors/again", headers=ADMIN).status_code == 202
     create(vcpus=2)
     # the old one is cached for a while
-    assert wait_until(lambda: act(scheduled, server, resize={"flavorRef": "again"}).status_code == 202, 10.0, pause=0.1)
+    assert wait_until(lambda: act(scheduled, server, resize={"flavorRef": "again"}).status_code == 202, 90.0, pause=0.1)
     [operation] = scheduled.database.read(operations.open_for, [server]).values()
     assert (operation.kind, operation.vcpus) == (OperationKind.RESIZE, 2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from api.http.schemas import PUBLIC_KEY_LENGTH
 from api.opts import ApiSettings
 from db.api.rows.tables import keypairs, request_specs
 from db.api.servers import mappings
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 from tests.support.keys import CERTIFICATE, CERTIFICATE_FINGERPRINT, ED25519, ED25519_FINGERPRINT, RSA
@@ -52,12 +51,6 @@ def names(front: Front, headers: dict[str, str] = NEWEST | TENANT, **params: str
     answer = front.get(PATH, headers, **params)
     assert answer.status_code == 200, answer.text
     return [each["keypair"]["name"] for each in answer.json["keypairs"]]
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def test_a_key_is_imported_listed_shown_and_deleted(front: Front) -> None:

@@ -37,7 +37,7 @@ from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
 from objects.task import Power, TaskState
 from service.periodic import wait_until
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.ground import USUAL, Ground
 
 NEW = TENANT | NEWEST
@@ -97,12 +97,6 @@ def the_operation(front: Front, server: str) -> Operation:
 def write(front: Front, server: str, **values: Any) -> None:
     statement = sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == server).values(**values)
     front.database.write(lambda tx: tx.execute(statement))
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 # -- accepted ----------------------------------------------------------------------------------------------------------------
@@ -345,7 +339,7 @@ def the_cell_answers(front: Front, server: str) -> Iterator[None]:
     def conduct() -> None:
         operation = the_operation(front, server)
         if operation.kind is not OperationKind.FAIL:
-            assert wait_until(lambda: the_operation(front, server).state is OperationState.STARTING, 30)
+            assert wait_until(lambda: the_operation(front, server).state is OperationState.STARTING, 90.0)
             write(front, server, task_number=operation.number + 3, task_state="done")
         else:
             write(front, server, task_number=operation.number, task_state="failed")

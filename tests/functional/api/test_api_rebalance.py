@@ -159,7 +159,7 @@ def test_what_cannot_be_moved_keeps_its_host(front: Front, why: str) -> None:
         assert found["kept"] == {reason: 1}
         assert found["hosts"] == ["h2"]
     else:
-        assert wait_until(lambda: told(front)["hosts"] == ["h2"], 30.0)
+        assert wait_until(lambda: told(front)["hosts"] == ["h2"], 90.0)
         found = told(front)
     assert "h1" not in [each["destination"] for each in found["moves"] if each["source"] != "h1"]
 

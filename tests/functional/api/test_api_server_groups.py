@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from api.opts import ApiSettings
 from db import online
 from db.api.rows.tables import request_specs, server_groups
 from db.cell import instances
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 
@@ -65,12 +64,6 @@ def members(front: Front, group: str, headers: dict[str, str] = NEWEST | TENANT)
 def boot(front: Front, group: str, headers: dict[str, str] = TENANT, **fields: Any) -> falcon.testing.Result:
     server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | fields
     return front.post({"server": server, "os:scheduler_hints": {"group": group}}, headers)
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def test_a_group_is_created_listed_shown_and_deleted(front: Front) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import requests
@@ -14,13 +13,6 @@ from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors
 from tests.support.api import IMAGE, NEWEST, Front
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 @pytest.fixture

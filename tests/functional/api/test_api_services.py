@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from objects.cell import HostMapping
 from objects.feed import EventKind
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About, Process
-from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front
+from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
 
 OLDEST: dict[str, str] = {}
 FORCING = {"OpenStack-API-Version": "compute 2.11"}
@@ -62,12 +61,6 @@ def told(answer: falcon.testing.Result) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     service: dict[str, Any] = answer.json["service"]
     return service
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def agent(front: Front, host: str = "h1") -> SeenService:

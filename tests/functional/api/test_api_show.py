@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ NEWER_ADMIN = {"host_status"} | {
     f"OS-EXT-SRV-ATTR:{name}"
     for name in ("hostname", "reservation_id", "launch_index", "kernel_id", "ramdisk_id", "root_device_name", "user_data")
 }
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 @pytest.mark.parametrize(("bus", "device"), [(None, "/dev/vda"), ("scsi", "/dev/sda"), ("ide", "/dev/hda")])

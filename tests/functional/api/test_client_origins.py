@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import falcon.testing
 import pytest
 
 from api.main import build_app
 from api.opts import ApiSettings
 from tests.support.api import IMAGE, TESTING_HOST, Front
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
 
 
 def client(front: Front, **settings: object) -> falcon.testing.TestClient:

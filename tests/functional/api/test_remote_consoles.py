@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
-import json
 import logging
 import socket
 import ssl
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import falcon.testing
 import pytest
 import sqlalchemy as sa
 from cryptography import x509
@@ -35,7 +33,7 @@ from objects.task import Power
 from rpc.compute import CONNECTING_VERSION
 from service import metrics
 from service.periodic import wait_until
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.cell_conductor import PATIENCE
 from tests.support.console_site import MEMBER, SERIAL, ConsoleSite
 from tests.support.websocket_client import open_websocket, read_until
@@ -55,12 +53,6 @@ def site(tmp_path: Path) -> Iterator[ConsoleSite]:
 def token_in(url: str) -> str:
     (token,) = parse_qs(urlsplit(url).query)["token"]
     return token
-
-
-def refusal(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (fault,) = json.loads(answer.text).values()
-    return str(fault["message"])
 
 
 def refused(url: str, **options: Any) -> str:

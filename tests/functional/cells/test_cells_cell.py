@@ -66,12 +66,6 @@ def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
         yield made
 
 
-@pytest.fixture
-def registry(cells: Cells) -> Iterator[CellRegistry]:
-    with cells.registry() as registry:
-        yield registry
-
-
 def test_an_agent_that_does_not_answer_holds_up_no_order(tmp_path: Path) -> None:
     """Even if every thread for questions waits for it."""
     patience = BulkheadSettings(threads=1, timeout=30.0)

@@ -24,12 +24,6 @@ def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
         yield made
 
 
-@pytest.fixture
-def registry(cells: Cells) -> Iterator[CellRegistry]:
-    with cells.registry() as registry:
-        yield registry
-
-
 def _mapped(cells: Cells) -> dict[str, str]:
     return {m.host: m.cell_uuid for m in cells.api.read(host_mappings.list_all)}
 

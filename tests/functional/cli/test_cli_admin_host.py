@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,14 +16,9 @@ from objects.cell import HostMapping
 from objects.feed import EventKind
 from objects.host_limits import HostLimits
 from objects.host_terms import Ratios
-from tests.support.cell_databases import Cells, closed_port, east_and_west
+from tests.support.cell_databases import Cells, closed_port
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
-
-
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    return east_and_west(tmp_path)
 
 
 def test_discover_maps_what_reported_and_shows_it(cells: Cells, shell: Shell) -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from db import dead_letters
 from db.sql.engine import Database
-from tests.support.cell_databases import Cells, closed_port, east_and_west
+from tests.support.cell_databases import Cells, closed_port
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
-
-
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    return east_and_west(tmp_path)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from objects.cell import HostMapping
 from objects.instance import Instance, State
 from objects.process import AGENT_BINARY
 from objects.selection import Selection
-from tests.support.cell_databases import Cells, closed_port, east_and_west
+from tests.support.cell_databases import Cells, closed_port
 from tests.support.cell_site import SPEC
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
@@ -31,11 +31,6 @@ from tests.support.ground import CHOSEN
 from tests.support.world import World, world
 
 NO_WAIT = -1.0
-
-
-@pytest.fixture
-def cells(tmp_path: Path) -> Cells:
-    return east_and_west(tmp_path)
 
 
 def homes(cells: Cells) -> dict[str, str]:

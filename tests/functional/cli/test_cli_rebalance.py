@@ -32,6 +32,6 @@ def test_the_moves_of_a_standalone_are_carried_out(tmp_path: Path, capsys: pytes
         assert move["To"] in shown.values()
 
         # the old body keeps its claim until its host has removed the guest, which nobody waits for
-        assert wait_until(lambda: "Empty hosts: 1 before" in user.done("rebalance --dry-run --at-most 100%"), 30.0, pause=0.2)
+        assert wait_until(lambda: "Empty hosts: 1 before" in user.done("rebalance --dry-run --at-most 100%"), 90.0, pause=0.2)
         assert user.json("rebalance --dry-run --at-most 100%") == []
         assert "Empty hosts: 1 before, 1 after." in user.done("rebalance --dry-run --at-most 100%")

@@ -190,7 +190,7 @@ def test_boot_can_wait_until_what_was_active_is_rolled_back(front: Front, operat
 
 
 def _fail_second(front: Front) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == 2, 30)
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 2, 90.0)
     first, second = front.uuids()
     front.hand_over()
     front.activate(first)
@@ -205,7 +205,7 @@ def _fail_second(front: Front) -> None:
 
 
 def _build_all(front: Front, count: int) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == count, 30)
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == count, 90.0)
     front.hand_over()
     for server in front.uuids():
         front.activate(server)
@@ -213,7 +213,7 @@ def _build_all(front: Front, count: int) -> None:
 
 
 def _bury_one(front: Front) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == 1, 30)
+    assert wait_until(lambda: front.database.read(mappings.queue).depth == 1, 90.0)
     front.bury("No valid host was found.")
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from cli.standalone.all_in_one import DeploymentTimes, StateFolder
 from cli.standalone.serving import scheduling
 from objects import errors
 from service.periodic import wait_until
+from tests.support.commands import standalone
 from tests.support.region import IMAGE
 from tests.support.websocket_client import open_websocket, read_until
 
@@ -30,19 +28,6 @@ def file_of(folder: Path, text: str) -> str:
     path = folder / "filters.conf"
     path.write_text(text)
     return str(path)
-
-
-@contextmanager
-def standalone(state: Path, file: str) -> Iterator[str]:
-    """Its endpoint."""
-    words = ["--config-file", file, "standalone", "--state", str(state), "--port", "0", "--cells", "1", "--hosts", "2"]
-    process = subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    try:
-        yield next(found[1] for line in process.stdout if (found := re.search(r"serving at (\S+),", line)))
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 def test_hosts_are_chosen_as_the_file_says(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ HOSTS = [host("h1"), host("h2")]
 def test_a_moved_folder_keeps_its_servers_and_guests(tmp_path: Path) -> None:
     with region(tmp_path / "old", HOSTS) as cloud:
         cloud.boot("web", count=4)
-        assert wait_until(lambda: [s["status"] for s in cloud.named("^web")] == ["ACTIVE"] * 4, 30)
+        assert wait_until(lambda: [s["status"] for s in cloud.named("^web")] == ["ACTIVE"] * 4, 90.0)
         before = cloud.settle()
     (tmp_path / "old").rename(tmp_path / "new")
     folder = StateFolder(tmp_path / "new")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +11,7 @@ import requests
 
 from cli.app import main
 from cli.standalone.serving import serving
+from tests.support.commands import standalone
 from tests.support.keystone import PASSWORD, Keystone
 from tests.support.region import IMAGE
 
@@ -41,19 +38,6 @@ def file_of(folder: Path, *lines: str) -> str:
 def with_keystone(folder: Path, url: str, *more: str) -> str:
     section = ("[keystone_authtoken]", f"www_authenticate_uri = {url}", f"auth_url = {url}", f"password = {PASSWORD}", *LOGIN)
     return file_of(folder, "[api]", "auth_strategy = keystone", *section, *more)
-
-
-@contextmanager
-def standalone(state: Path, file: str) -> Iterator[str]:
-    """Its endpoint."""
-    words = ["--config-file", file, "standalone", "--state", str(state), "--port", "0", "--cells", "1", "--hosts", "2"]
-    process = subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    try:
-        yield next(found[1] for line in process.stdout if (found := re.search(r"serving at (\S+),", line)))
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 def options(**given: object) -> argparse.Namespace:

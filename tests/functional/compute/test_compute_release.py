@@ -12,7 +12,7 @@ from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import MemoryCell
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def test_it_takes_no_orders_says_why_and_serves_as_soon_as_it_may(

@@ -45,7 +45,7 @@ def test_guests_stay_and_are_reported_under_the_start_that_built_them(cell: Memo
 
 def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, agents: Agents) -> None:
     """The agent dies between spawn and report: the guest is in the journal, the row is BUILDING."""
-    first = agents.start(report_window=60.0)
+    first = agents.start(report_window=600.0)  # it stops before
     (hanging,) = cell.boot("h1", outcome="hang")  # for whose report the other one's waits
     assert wait_until(lambda: cell.count(ReportKind.ACCEPT, hanging) >= 1, PATIENCE)
     (one,) = cell.boot("h1")

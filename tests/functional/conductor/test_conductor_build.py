@@ -33,18 +33,13 @@ from tests.support.ground import USUAL
 from tests.support.world import World, world
 
 CONTEXT = RequestContext(request_id="req-test")
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 @pytest.fixture(params=USUAL)
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     with world(tmp_path, {"cell1": ["a1", "a2", "a3"], "cell2": ["b1", "b2", "b3"]}, request.param) as made:
         yield made
-
-
-@pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
 
 
 def rows(cloud: World, spec: RequestSpec) -> list[Instance]:

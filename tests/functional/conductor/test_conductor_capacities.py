@@ -35,11 +35,6 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
-
-
-@pytest.fixture
 def applier(conductor: Conductor) -> Applier:
     """Of CELL, by a process that has just started."""
     made = Applier(conductor.ledger, conductor.cell(CELL))

@@ -32,11 +32,6 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
-
-
 def handed_over(cloud: World, conductor: Conductor, count: int = 1, host: str = "a1") -> list[str]:
     return conductor.drive(cloud.accept(count, force_hosts=(host,), size=SMALL), upto="handed over").uuids
 

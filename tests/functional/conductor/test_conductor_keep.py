@@ -150,7 +150,7 @@ def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> No
     kept.rest()
     kept.cells.api.write(events.rebuild_from_rows, kept.cell.uuid)
     assert kept.left < 0
-    assert wait_until(lambda: not (kept.first.keep() or kept.left), 30.0, 0.05)
+    assert wait_until(lambda: not (kept.first.keep() or kept.left), 90.0, 0.05)
 
 
 def test_a_position_that_was_restored_is_gone_on_from(kept: Kept) -> None:
@@ -162,4 +162,4 @@ def test_a_position_that_was_restored_is_gone_on_from(kept: Kept) -> None:
     kept.cells.api.write(incarnation.close, known.uuid, "restored")
     assert kept.cells.api.write(incarnation.open_, known.uuid, "anew", known.mark + 1)
     assert kept.left == 1
-    assert wait_until(lambda: not (kept.first.keep() or kept.left), 30.0, 0.05)
+    assert wait_until(lambda: not (kept.first.keep() or kept.left), 90.0, 0.05)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from db.cell import compute_nodes, instances, services
 from objects.build import Report, ReportKind
@@ -15,17 +11,8 @@ from objects.feed import EventKind
 from objects.instance import Failure, FailureClass
 from service.periodic import wait_until
 from tests.support.cell_site import CONTEXT, NO_DISK, SPEC, Site, said
-from tests.support.ground import USUAL, Ground
 from tests.support.transactions import run_threads
 from tests.support.world import PATIENCE
-
-
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
 
 
 class TestReports:

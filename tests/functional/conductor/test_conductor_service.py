@@ -38,11 +38,6 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
-
-
 class TestService:
     @on("cloud", "lite")  # it counts threads, and those of a test before may still be ending elsewhere
     def test_doorbells_spare_the_wait_for_the_sweeps(self, cloud: World) -> None:

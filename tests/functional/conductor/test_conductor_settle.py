@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 
 from conductor import settle as settling
@@ -20,22 +17,10 @@ from db.sql.connection import Connection
 from objects.instance import Instance, State
 from tests.support import fleet
 from tests.support.conductor_process import Conductor, Drive
-from tests.support.ground import USUAL
-from tests.support.world import World, world
+from tests.support.world import World
 
 NOW = -1.0
 """An age at which everything is due."""
-
-
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
-
-
-@pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
 
 
 def settle_all(conductor: Conductor, age: float = NOW) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -25,18 +22,11 @@ from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
-from tests.support.ground import USUAL
-from tests.support.world import QUICK, World, world
+from tests.support.world import QUICK, World
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 HUGE = fleet.flavor(vcpus=1, memory_mb=60000, root_gb=1)
 """A host has room for one."""
-
-
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
 
 
 def boot(cloud: World, host: str = "a1", count: int = 1, size: Flavor = SMALL) -> list[str]:

@@ -46,11 +46,6 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
-
-
-@pytest.fixture
 def applier(conductor: Conductor) -> Applier:
     made = Applier(conductor.ledger, conductor.cell(CELL))
     made.map_hosts(conductor.registry.hosts_of(conductor.cell(CELL).uuid))

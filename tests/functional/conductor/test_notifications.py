@@ -27,7 +27,7 @@ from tests.support.ground import GROUNDS, Ground
 from tests.support.notified import Listener
 from tests.support.region import Region, host, running
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 NO_WAIT = -1.0
 """Seconds that an agent must have been silent for: none."""
 UUID = "11111111-1111-4111-8111-111111111111"

@@ -30,11 +30,6 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture
-def conductor(cloud: World) -> Conductor:
-    return cloud.conductor("one")
-
-
 def states(cloud: World, uuids: list[str]) -> list[State]:
     return [cloud.row(uuid).state for uuid in uuids]
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -30,18 +27,11 @@ from tests.support import applying, fleet
 from tests.support.accepted import accept_batch
 from tests.support.auditing import Ground
 from tests.support.conductor import servers
-from tests.support.ground import USUAL
 from tests.support.pools import accept_on, addresses_of, make_network, ports_of, used
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 POOL = ("10.0.0.0/28", "fd00::/124")
-
-
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
 
 
 def boot(cloud: World, network: Network, count: int = 1, *, outcome: str = "") -> list[str]:

@@ -6,7 +6,6 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,17 +24,8 @@ from scheduler.table.host_table import HostTable
 from tests.support import fleet
 from tests.support.applying import CELL, OTHER, catch_up, inventories
 from tests.support.cell_site import CONTEXT, Site
-from tests.support.ground import USUAL, Ground
 from tests.support.transactions import run_threads
 from tests.support.world import world
-
-
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
 
 
 def reports(count: int) -> list[ComputeNode]:

@@ -132,7 +132,7 @@ def test_while_one_looks_the_others_go_on_with_the_value_they_have(tmp_path: Pat
     database.write(flavors.create, flavor("m1"))
     loader.gate.clear()
     looking = in_thread(cache.get)
-    assert wait_until(lambda: loader.loads == 2, timeout=10)
+    assert wait_until(lambda: loader.loads == 2, 90.0)
 
     assert cache.get() == []
 
@@ -148,7 +148,7 @@ def test_first_load_happens_once_however_many_wait_for_it(tmp_path: Path) -> Non
     loader.gate.clear()
     values: list[list[str]] = []
     threads = [in_thread(lambda: values.append(cache.get())) for _ in range(5)]
-    assert wait_until(lambda: loader.loads == 1, timeout=10)
+    assert wait_until(lambda: loader.loads == 1, 90.0)
     loader.gate.set()
     for thread in threads:
         thread.join(10)

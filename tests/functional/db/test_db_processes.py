@@ -75,9 +75,9 @@ def test_a_process_that_was_forgotten_makes_its_record_anew_and_takes_it_back(da
     def seen() -> list[Process]:
         return database.read(processes.list_all, "cell")
 
-    assert wait_until(lambda: len(seen()) == 1, 20.0)
+    assert wait_until(lambda: len(seen()) == 1, 90.0)
     database.write(processes.end, "cell", seen()[0].uuid)
-    assert wait_until(lambda: len(seen()) == 1, 20.0)
+    assert wait_until(lambda: len(seen()) == 1, 90.0)
     presence.stop()
     assert seen() == []
 

@@ -33,11 +33,6 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
-
-
 def claimed(queue: Queue) -> list[str]:
     return sorted(uuid for uuid, _, _ in queue.database.read(claims.taken, sorted(queue.mapped())))
 

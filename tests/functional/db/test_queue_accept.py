@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,24 +11,11 @@ import pytest
 from db.api.queue.accepting import Accepted, NewServer
 from db.api.reconcile import purge
 from db.api.servers import mappings
-from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Mapped, Queue, servers
-from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
-
-
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
 
 
 def accept(queue: Queue, news: list[NewServer], *, token: str | None = None, now: float = NOW, **asked: Any) -> Accepted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
@@ -12,26 +12,13 @@ from db.api.queue.builds import Deleted
 from db.api.rows.tables import build_requests
 from db.api.servers import mappings
 from db.sql.connection import Connection
-from db.sql.engine import Database
 from objects import errors
 from objects.cell import CELL0_UUID
 from tests.support.conductor import FAR, NOW, Mapped, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS
 from tests.support.transactions import run_threads
 
 FAULT = "No valid host was found."
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
-
-
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
 
 
 def get(queue: Queue, uuid: str) -> Mapped:

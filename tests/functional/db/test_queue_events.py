@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,29 +10,16 @@ import pytest
 from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from db.api.servers import mappings
-from db.sql.engine import Database
 from objects import errors, stored
 from objects.feed import EventKind, FeedEvent, InstanceSummary
 from objects.group import GroupPolicy
 from objects.instance import Server
 from tests.support import fleet
 from tests.support.conductor import NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS
 from tests.support.transactions import run_threads
 
 CELL, OTHER = CELLS
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
-
-
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
 
 
 def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: Any) -> FeedEvent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -11,23 +10,10 @@ import sqlalchemy as sa
 from db.api.queue import leases
 from db.api.rows.tables import build_requests
 from db.sql.connection import Connection
-from db.sql.engine import Database
 from tests.support.conductor import FAR, LEASE, NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
 
 LATER = NOW + LEASE + 1.0
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
-
-
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
 
 
 def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> None:

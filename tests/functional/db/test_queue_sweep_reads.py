@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
-import pytest
 import sqlalchemy as sa
 
 from db import dead_letters, secrets
@@ -20,22 +17,9 @@ from db.api.servers import image_removals, mappings
 from db.api.servers.mappings import MappingState
 from db.sql.connection import Connection
 from db.sql.counting import StatementCounter
-from db.sql.engine import Database
 from objects.cell import CELL0_UUID
 from tests.support.conductor import NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
-
-
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
 
 
 def test_an_empty_queue_has_no_oldest(queue: Queue) -> None:

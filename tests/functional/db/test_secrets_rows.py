@@ -27,7 +27,7 @@ from tests.support.conductor import FAR, NOW, Queue, servers
 from tests.support.databases import SERVERS, database_on
 
 LONG = "api:" + "x" * 100_000
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 @pytest.fixture(params=SERVERS)

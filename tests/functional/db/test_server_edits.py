@@ -38,11 +38,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         yield made
 
 
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
-
-
 def boot(queue: Queue, **asked: Any) -> str:
     spec = queue.accept(properties=ASKED, **asked)
     return next(server.uuid for server in queue.database.read(mappings.of_batch, spec.batch_id))

@@ -41,11 +41,6 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
-
-
 def batch(*names: str, scope: NameScope = PROJECT, project: str = "p1", name: str = "web", **terms: Any) -> NewBatch:
     servers = tuple(NewServer(uuid=str(uuid.uuid4()), name=each, launch_index=n) for n, each in enumerate(names))
     spec = fleet.spec(project_id=project, name=name, num_instances=len(names))

@@ -56,11 +56,6 @@ class Page(HTMLParser):
             self.cells[-1].append(data)
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path / "none", capsys)
-
-
 def timeless(path: Path) -> Any:
     """The results without the time that they took."""
     found = json.loads(path.read_text())

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.proxy import Proxies
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 BRIEF = 0.3
 """Seconds in which nothing must come that is held back."""
 

@@ -51,7 +51,7 @@ def test_a_boot_becomes_active_on_one_host_with_its_claim_and_guest(cloud: Regio
 
 def test_a_multi_create_is_spread_over_cells_and_named_in_order(cloud: Region) -> None:
     cloud.boot("many", count=12)
-    assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")].count("ACTIVE") == 12, 30)
+    assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")].count("ACTIVE") == 12, 90.0)
     assert {s["name"] for s in cloud.named("^many-")} == {f"many-{n}" for n in range(1, 13)}
     cells = Counter(row.cell for row in cloud.evidence().rows if row.instance.state is State.ACTIVE)
     assert set(cells) == {"cell1", "cell2"}
@@ -77,11 +77,11 @@ def test_a_zone_is_kept(cloud: Region) -> None:
 def test_groups_are_kept(cloud: Region) -> None:
     cloud.boot("same", count=3, hints=group(cloud, "affinity"))
     cloud.boot("apart", count=4, hints=group(cloud, "anti-affinity"))
-    assert wait_until(lambda: [s["status"] for s in cloud.named("^(same|apart)-")].count("ACTIVE") == 7, 30)
+    assert wait_until(lambda: [s["status"] for s in cloud.named("^(same|apart)-")].count("ACTIVE") == 7, 90.0)
     assert len({s["OS-EXT-SRV-ATTR:host"] for s in cloud.named("^same-")}) == 1
     assert len({s["OS-EXT-SRV-ATTR:host"] for s in cloud.named("^apart-")}) == 4
     cloud.boot("crowd", count=7, hints=group(cloud, "anti-affinity"))
-    assert wait_until(lambda: [s["status"] for s in cloud.named("^crowd-")].count("ERROR") == 7, 30)
+    assert wait_until(lambda: [s["status"] for s in cloud.named("^crowd-")].count("ERROR") == 7, 90.0)
 
 
 def test_a_failing_build_tries_the_alternates_of_its_cell_and_then_tells_the_whole_story(cloud: Region) -> None:

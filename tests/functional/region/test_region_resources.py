@@ -15,10 +15,9 @@ from db.api.claims import claims
 from db.api.rows.tables import inventories
 from db.sql.connection import Connection
 from db.sql.engine import Database
-from objects import errors
 from service.periodic import wait_until
 from tests.support.ground import CHOSEN
-from tests.support.region import Region, host, region
+from tests.support.region import Region, agrees, host, region
 
 GPU = "CUSTOM_GPU"
 HOSTS = [
@@ -40,23 +39,15 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         yield deployment
 
 
-def agrees(cloud: Region) -> bool:
-    try:
-        cloud.commands.run("verify", "--settle", "0")
-    except errors.Invalid:
-        return False
-    return True
-
-
 @pytest.fixture(autouse=True)
 def emptied(cloud: Region) -> Iterator[None]:
     """Every test begins with free hosts, and leaves a region in which everything agrees."""
     yield
     for server in cloud.named(""):
         cloud.delete(server["id"])
-    assert wait_until(lambda: not cloud.named(""), 30)
+    assert wait_until(lambda: not cloud.named(""), 90.0)
     cloud.settle()
-    assert wait_until(lambda: agrees(cloud), 30), "what the cells told last may still be on its way"
+    assert wait_until(lambda: agrees(cloud), 90.0), "what the cells told last may still be on its way"
     assert used(cloud) == {}
 
 
@@ -78,7 +69,7 @@ def statuses(cloud: Region, name: str) -> Counter[str]:
 
 def test_as_many_run_as_there_are_units_and_the_rest_is_told_why(cloud: Region) -> None:
     uuids = [cloud.boot(f"gpu-{n}", flavor="gpu") for n in range(8)]
-    assert wait_until(lambda: statuses(cloud, "^gpu-") == {"ACTIVE": 6, "ERROR": 2}, 30), statuses(cloud, "^gpu-")
+    assert wait_until(lambda: statuses(cloud, "^gpu-") == {"ACTIVE": 6, "ERROR": 2}, 90.0), statuses(cloud, "^gpu-")
     assert used(cloud) == {"a1": {GPU: 2}, "a2": {GPU: 1}, "b1": {GPU: 3}}
     assert {each.name: len(guests(cloud, each.name)) for each in HOSTS} == {"a1": 2, "a2": 1, "a3": 0, "b1": 3}
     assert all(guest.resources == {GPU: 1} for each in HOSTS for guest in guests(cloud, each.name))
@@ -86,15 +77,15 @@ def test_as_many_run_as_there_are_units_and_the_rest_is_told_why(cloud: Region) 
     assert faults == ["No valid host was found: of 4 hosts 0 were left by ResourceClassFilter (not enough CUSTOM_GPU)."] * 2
     active = next(server["id"] for server in cloud.named("^gpu-") if server["status"] == "ACTIVE")
     cloud.delete(active)
-    assert wait_until(lambda: sum(each[GPU] for each in used(cloud).values()) == 5, 30)
+    assert wait_until(lambda: sum(each[GPU] for each in used(cloud).values()) == 5, 90.0)
     cloud.wait_for(cloud.boot("next", flavor="gpu"), "ACTIVE")
 
 
 def test_a_batch_is_placed_whole_or_not_at_all(cloud: Region) -> None:
     cloud.boot("pair", flavor="gpus", count=3)
-    assert wait_until(lambda: statuses(cloud, "^pair-") == {"ERROR": 3}, 30), statuses(cloud, "^pair-")
+    assert wait_until(lambda: statuses(cloud, "^pair-") == {"ERROR": 3}, 90.0), statuses(cloud, "^pair-")
     cloud.boot("fits", flavor="gpus", count=2)
-    assert wait_until(lambda: statuses(cloud, "^fits-") == {"ACTIVE": 2}, 30), statuses(cloud, "^fits-")
+    assert wait_until(lambda: statuses(cloud, "^fits-") == {"ACTIVE": 2}, 90.0), statuses(cloud, "^fits-")
     assert used(cloud) == {"a1": {GPU: 2}, "b1": {GPU: 2}}
 
 
@@ -125,7 +116,7 @@ def test_the_host_has_the_last_word(cloud: Region) -> None:
     database.write(believe)
     database.dispose()
     uuids = [cloud.boot(f"many-{n}", flavor="gpu", availability_zone="nova:b1") for n in range(5)]
-    assert wait_until(lambda: statuses(cloud, "^many-") == {"ACTIVE": 3, "ERROR": 2}, 30), statuses(cloud, "^many-")
+    assert wait_until(lambda: statuses(cloud, "^many-") == {"ACTIVE": 3, "ERROR": 2}, 90.0), statuses(cloud, "^many-")
     assert len(guests(cloud, "b1")) == 3
     faults = {(cloud.show(uuid) or {}).get("fault", {}).get("message") for uuid in uuids} - {None}
     attempt = "Attempt 1 on b1: NoRoom: No room for CUSTOM_GPU (3 used + 1 > 3)."

@@ -27,6 +27,6 @@ def test_processes_are_listed_while_they_run_and_agents_stay(tmp_path: Path, cap
             rows = shell.json("service list")
             return {(row["Binary"], row["Level"]) for row in rows if row["State"] == "up" and row["PID"]} == everybody
 
-        assert wait_until(introduced, 30.0)
+        assert wait_until(introduced, 90.0)
         cloud.all.stop()
         assert [(row["Binary"], row["State"]) for row in shell.json("service list")] == [(AGENT_BINARY, "stopping")]

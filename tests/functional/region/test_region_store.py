@@ -17,7 +17,7 @@ from service.periodic import wait_until
 from tests.support.commands import Shell
 from tests.support.region import Region, host, region
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

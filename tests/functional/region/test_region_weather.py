@@ -35,7 +35,7 @@ def test_a_host_whose_mapping_is_gone_is_given_nothing_from_then_on(tmp_path: Pa
         database.write(host_mappings.delete, "cell1-h0")
         database.dispose()
         cloud.boot("web", count=8)
-        assert wait_until(lambda: {s["status"] for s in cloud.named("^web-")} == {"ACTIVE"}, 30)
+        assert wait_until(lambda: {s["status"] for s in cloud.named("^web-")} == {"ACTIVE"}, 90.0)
         evidence = cloud.settle()
         assert len(evidence.claims) == 8
         assert "cell1-h0" not in set(evidence.claims.values())

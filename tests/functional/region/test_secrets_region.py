@@ -108,7 +108,7 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
         failing = cloud.boot("failing", metadata={METADATA_KEY: "abort"}, **given)
         nowhere = cloud.boot("nowhere", flavor="huge", **given)
         deleted = cloud.boot("deleted", **given)
-        assert wait_until(lambda: set(sealed(cloud)) & {"cell1", "cell2"} != set(), 15.0)
+        assert wait_until(lambda: set(sealed(cloud)) & {"cell1", "cell2"} != set(), 90.0)
         assert found(tmp_path) == {}, "while it is built"
         assert cloud.delete(deleted) == 204
         own = cloud.post("own").json()["server"]
@@ -116,7 +116,7 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
         cloud.wait_for(failing, "ERROR")
         cloud.wait_for(nowhere, "ERROR")
         cloud.wait_for(own["id"], "ACTIVE")
-        assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")] == ["ACTIVE"] * 4, 30.0)
+        assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")] == ["ACTIVE"] * 4, 90.0)
         many = {server["id"] for server in cloud.named("^many-")}
         assert wait_until(lambda: sealed(cloud) == {}, 60.0), sealed(cloud)
         digest = hashlib.sha256(USER_DATA.encode()).hexdigest()

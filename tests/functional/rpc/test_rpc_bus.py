@@ -21,7 +21,7 @@ from service import logs
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, KINDS, url_of
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 SELECTION = Selection(host="h", node="n", cell_uuid="c", limits=HostCapacity(vcpus=1.5, memory_mb=1, disk_gb=2), fence=7)
 
 

@@ -38,7 +38,7 @@ from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, KINDS, embedded_url, url_of
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 SPEC = RequestSpec(
     batch_id="b1",
     request_id="r",

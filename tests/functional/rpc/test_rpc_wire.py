@@ -22,7 +22,7 @@ from rpc.transport import EXCHANGE, Bus, private_conf
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, FaultProxy, rabbit_url
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 MESSAGE = {"text": "ünïcode \u2603 \U0001f600", "number": 1.5, "more": [None, True, {"k": "v"}]}
 
 

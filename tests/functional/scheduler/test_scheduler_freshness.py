@@ -110,7 +110,7 @@ def test_new_hosts_join_once_mapped(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.freshness.start()
     watched.add(watched.east, "e1", mapped=False)
-    assert wait_until(lambda: watched.table.find("e1", "e1") is not None and len(watched.table) == 1, 10.0)
+    assert wait_until(lambda: watched.table.find("e1", "e1") is not None and len(watched.table) == 1, 90.0)
     assert watched.usable() == set()
     watched.cells.api.write(host_mappings.add, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
     assert watched.becomes("e1")
@@ -167,7 +167,7 @@ def test_what_others_claim_is_seen_without_deciding_anything(watch: Callable[...
     watched.freshness.start()
     row = watched.table.find("e1", "e1")
     watched.ledger.write(claims.set_inventory, [fleet.node("e1", vcpus=64)], watched.east.uuid)
-    assert wait_until(lambda: watched.table.cap_vcpus[row or 0] == 64, 10.0)
+    assert wait_until(lambda: watched.table.cap_vcpus[row or 0] == 64, 90.0)
 
 
 def test_what_the_agent_counts_is_followed_by_the_feed(watch: Callable[..., Watched]) -> None:
@@ -190,14 +190,14 @@ class TestAlive:
             east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
             return watched.usable() == {"e1"}
 
-        assert wait_until(only_e1, 10.0)
+        assert wait_until(only_e1, 90.0)
 
         def both() -> bool:
             east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
             east.write(services.heartbeat, "e2", AGENT_BINARY, 1)
             return watched.usable() == {"e1", "e2"}
 
-        assert wait_until(both, 10.0)
+        assert wait_until(both, 90.0)
 
     def test_at_the_first_look_the_record_says_how_long_a_host_is_silent(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
@@ -264,7 +264,7 @@ class TestCells:
         shared = watched.freshness.view()
         assert watched.freshness.view() is shared
         watched.cells.add("north")
-        assert wait_until(lambda: "north" in watched.freshness.view().ages, 10.0)
+        assert wait_until(lambda: "north" in watched.freshness.view().ages, 90.0)
         monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 0.0)
         assert watched.freshness.view() is not watched.freshness.view()
 
@@ -275,9 +275,9 @@ class TestCells:
         zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
         watched.cells.api.write(aggregates.add_host, zone.id, "e1")
         row = watched.table.find("e1", "e1") or 0
-        assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 10.0)
+        assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 90.0)
         watched.cells.api.write(aggregates.set_metadata, zone.id, {"ssd": "true"})
-        assert wait_until(lambda: "ssd" in watched.table.aggregates.metadata(int(watched.table.aggregation[row])), 10.0)
+        assert wait_until(lambda: "ssd" in watched.table.aggregates.metadata(int(watched.table.aggregation[row])), 90.0)
 
     @on("watch", "lite")  # its file is taken away
     def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
@@ -296,7 +296,7 @@ class TestCells:
             west.write(services.heartbeat, "w1", AGENT_BINARY, 1)
             return (watched.freshness.ages()["east"] or 0.0) > 2.0
 
-        assert wait_until(east_is_old, 15.0)
+        assert wait_until(east_is_old, 90.0)
         assert watched.usable() == {"w1"}
         assert watched.freshness.ages()["west"] is not None
 
@@ -308,7 +308,7 @@ class TestCells:
         watched.add(watched.east, "e1")
         watched.cells.add_unreachable("broken", f"sqlite:///{watched.cells.folder}/no/such/folder.db")
         watched.freshness.start()
-        assert wait_until(lambda: watched.usable() == {"e1"}, 10.0), "on a busy machine the first look may end before it answers"
+        assert wait_until(lambda: watched.usable() == {"e1"}, 90.0), "on a busy machine the first look may end before it answers"
         assert watched.freshness.ages()["broken"] is None
         assert watched.freshness.ages().keys() == {"east", "west", "broken"}
 
@@ -326,4 +326,4 @@ def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[...
 
     east.write(change_and_trim)
     assert watched.becomes()
-    assert wait_until(lambda: len(watched.table) == 1, 10.0)
+    assert wait_until(lambda: len(watched.table) == 1, 90.0)

@@ -205,7 +205,7 @@ def test_while_no_host_of_a_cell_is_heard_of_what_would_fit_there_waits(deployme
                 return False
             return True
 
-        assert wait_until(chosen, 20.0)
+        assert wait_until(chosen, 90.0)
         assert [[selection.host for selection in answer] for answer in answers] == [["e2"]]
     finally:
         service.stop()
@@ -229,7 +229,7 @@ def test_a_silent_host_among_others_that_are_heard_of_is_not_waited_for(deployme
                 return False  # it has not heard of e1 yet
             raise AssertionError("placed on a host that is silent")
 
-        assert wait_until(refused, 20.0)
+        assert wait_until(refused, 90.0)
     finally:
         service.stop()
 

@@ -142,7 +142,7 @@ def copying(driver: SimulatedDriver, path: Path, cancel: threading.Event) -> thr
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
-    assert wait_until((disks_path(str(path), "h2") / "b.part").exists, 10)
+    assert wait_until((disks_path(str(path), "h2") / "b.part").exists, 90.0)
     return thread
 
 

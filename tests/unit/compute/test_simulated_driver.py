@@ -77,7 +77,7 @@ def test_a_hanging_spawn_ends_when_cancelled(tmp_path: Path) -> None:
     threading.Thread(target=spawn, daemon=True).start()
     assert not ended.wait(0.05)
     cancel.set()
-    assert wait_until(ended.is_set, 10)
+    assert wait_until(ended.is_set, 90.0)
     assert driver.guests() == []
 
 

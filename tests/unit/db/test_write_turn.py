@@ -23,7 +23,7 @@ def test_turns_come_in_the_order_of_asking() -> None:
     for number in range(5):
         threads.append(threading.Thread(target=write, args=(number,)))
         threads[-1].start()
-        assert wait_until(lambda: turn.waiting == len(threads), timeout=10)
+        assert wait_until(lambda: turn.waiting == len(threads), 90.0)
     turn.hand_on()
     for thread in threads:
         thread.join(10)

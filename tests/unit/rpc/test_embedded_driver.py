@@ -21,7 +21,7 @@ from rpc.transport import Bus, open_transport
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, embedded_url
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Keeper:

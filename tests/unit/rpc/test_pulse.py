@@ -13,7 +13,7 @@ from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, embedded_url
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 class Slow:

@@ -13,7 +13,7 @@ from objects import errors
 from service.batching import RECENT_GROUPS, GroupCommit
 from service.periodic import wait_until
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 class Gate:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from service.health import Board, HealthCheck, ProcessHealth, UnderWay
 from service.periodic import wait_until
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 def refused(text: str) -> Callable[[], str]:

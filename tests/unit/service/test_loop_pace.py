@@ -10,7 +10,7 @@ import pytest
 from service.pace import Pace
 from service.periodic import Periodic, wait_until
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 NEVER = 3600.0
 
 

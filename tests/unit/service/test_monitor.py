@@ -15,7 +15,7 @@ from service.health import Board, HealthCheck
 from service.monitor import Monitor, MonitorSettings
 from service.periodic import wait_until
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from objects import errors
 from service import health
 from service.periodic import Every, Periodic, wait_until
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 NEVER = 3600.0
 """An interval after which nothing happens within a test."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from service.batching import RECENT_ROUNDS, RoundBatcher
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Handler:

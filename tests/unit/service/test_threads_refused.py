@@ -15,7 +15,7 @@ from service.periodic import wait_until
 from service.threads import start_daemon
 from service.worker_pool import WorkerPool
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from objects import errors
 from service.ticker import Ticker
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 NEVER = 3600.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from service.periodic import wait_until
 from service.worker_pool import PoolTimeout, WorkerPool
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def run(pool: WorkerPool, function: object, timeout: float = PATIENCE) -> object:
