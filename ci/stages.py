@@ -176,7 +176,7 @@ ALONE = (
 
 def functional() -> None:
     """Rooms and crashes together; then the tests that kill processes, a file of them at a time in each process of tests."""
-    alone = ["tests/faults/name.py" for name in ALONE]
+    alone = [f"tests/faults/{name}.py" for name in ALONE]
     together = ("tests/functional", "tests/faults", *(f"--ignore={name}" for name in alone))
     run_all(partial(run_tests, "--durations=15", *together), partial(run_tests, "--durations=15", "--dist", "loadfile", *alone))
 

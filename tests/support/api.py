@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,12 @@ class Front:
     def _transition(self, server: str, decide: Any) -> None:
         outcome: Outcome = self.cell.write(instances.transition, [server], decide, time.time())[server]
         assert isinstance(outcome, lifecycle.Change), outcome
+
+
+@contextmanager
+def front_on(ground: str, folder: Path, settings: ApiSettings | None = None, vault: Vault | None = None) -> Iterator[Front]:
+    """A Front on one of GROUNDS. What it leaves there is cleared while the next test runs."""
+    place = Ground(ground, folder)
+    made = Front(place, settings, vault)
+    yield made
+    place.end(made.close, place.release)

@@ -16,8 +16,8 @@ from db.api.rows.tables import instance_mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.instance import FailureClass
-from tests.support.api import TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 BUILD = "compute__do_build_and_run_instance"
 OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Version": "2.62"}
@@ -25,10 +25,8 @@ OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Vers
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place)
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path) as front:
+        yield front
 
 
 def at(version: str) -> dict[str, str]:

@@ -21,9 +21,9 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
 from tests.support.fleet import node
-from tests.support.ground import USUAL, Ground
+from tests.support.ground import USUAL
 from tests.support.keys import ED25519, add_key
 
 GROUP = ServerGroup(uuid="22222222-2222-4222-8222-222222222222", name="apart", project_id="p1", policy=GroupPolicy.ANTI_AFFINITY)
@@ -33,12 +33,10 @@ DEVICE = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "b
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(max_servers_per_request=50, max_attempts=5, build_timeout=100.0))
-    front.database.write(aggregates.create, "zone-north", {"availability_zone": "north"})
-    front.database.write(server_groups.create, GROUP)
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(max_servers_per_request=50, max_attempts=5, build_timeout=100.0)) as front:
+        front.database.write(aggregates.create, "zone-north", {"availability_zone": "north"})
+        front.database.write(server_groups.create, GROUP)
+        yield front
 
 
 def add_host(front: Front) -> None:

@@ -27,16 +27,14 @@ from objects.operation import Operation, OperationState
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
 from tests.functional.api.test_api_operations import ADMIN, LARGE, LIVE, NEW, act, booted, refusal, shown, the_operation, write
-from tests.support.api import CELL1_UUID, IMAGE, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import CELL1_UUID, IMAGE, Front, front_on
+from tests.support.ground import USUAL
 
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
+        yield front
 
 
 @pytest.fixture

@@ -10,16 +10,14 @@ import pytest
 
 from db.api.claims import claims
 from db.api.servers import mappings
-from tests.support.api import TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place)
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path) as front:
+        yield front
 
 
 def test_what_is_still_queued_is_gone_at_once(front: Front) -> None:

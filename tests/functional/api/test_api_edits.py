@@ -13,8 +13,8 @@ import pytest
 
 from db.api.projects import flavors
 from objects.flavor import Flavor
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 from tests.support.hostile import HOSTILE
 from tests.support.transactions import run_threads
 
@@ -30,10 +30,8 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place)
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path) as front:
+        yield front
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from api.http import microversions
 from db.api.projects import flavors
 from db.api.rows import tables
-from tests.support.api import IMAGE, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 FLAVORS = "/v2.1/flavors"
 BODY = {"name": "m1.new", "ram": 512, "vcpus": 2, "disk": 10}
@@ -22,10 +22,8 @@ BODY = {"name": "m1.new", "ram": 512, "vcpus": 2, "disk": 10}
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     monkeypatch.setattr(microversions, "MAXIMUM", max(microversions.MAXIMUM, (2, 96)))
-    place = Ground(request.param, tmp_path)
-    made = Front(place)
-    yield made
-    place.end(made.close, place.release)
+    with front_on(request.param, tmp_path) as made:
+        yield made
 
 
 def at(version: str, headers: dict[str, str] | None = None) -> dict[str, str]:

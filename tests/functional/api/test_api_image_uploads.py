@@ -23,8 +23,8 @@ from images.store import FolderStore
 from objects import errors
 from objects.spec import Image
 from tests.functional.api.test_api_operations import act, booted, write
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 IMAGES = "/image/v2/images"
 CONTENT = b"x" * 1024
@@ -34,10 +34,8 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
+        yield front
 
 
 @pytest.fixture

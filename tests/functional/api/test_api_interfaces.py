@@ -18,8 +18,8 @@ from objects.operation import OperationKind, OperationState
 from objects.port import Port
 from objects.task import Power
 from tests.functional.api.test_api_operations import NEW, READER, act, at, refusal, shown, the_operation, write
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 from tests.support.pools import make_network, ports_of, used
 
 UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
@@ -27,10 +27,8 @@ UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings())
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings()) as front:
+        yield front
 
 
 @pytest.fixture

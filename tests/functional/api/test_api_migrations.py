@@ -16,8 +16,8 @@ from db.api.projects import flavors
 from db.api.rows.tables import operations as table
 from objects.flavor import Flavor
 from objects.operation import OperationKind, OperationState, Outcome
-from tests.support.api import NEWEST, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import NEWEST, TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 ADMIN = {"X-Project-Id": "operators", "X-User-Id": "ann", "X-Roles": "admin"}
 LARGE = Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=10)
@@ -30,11 +30,9 @@ def at(version: str) -> dict[str, str]:
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    made = Front(place, ApiSettings(max_limit=3))
-    made.database.write(flavors.create, LARGE)
-    yield made
-    place.end(made.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(max_limit=3)) as made:
+        made.database.write(flavors.create, LARGE)
+        yield made
 
 
 def moved(front: Front, action: str, value: Any) -> tuple[str, str]:

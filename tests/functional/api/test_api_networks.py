@@ -11,8 +11,8 @@ import pytest
 from api.opts import ApiSettings
 from db.cell import instances
 from objects.network import Network
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
-from tests.support.ground import GROUNDS, Ground
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import GROUNDS
 from tests.support.pools import make_network, ports_of, used
 
 UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
@@ -21,10 +21,8 @@ TAGGED = {"OpenStack-API-Version": "compute 2.42"}
 
 @pytest.fixture(params=GROUNDS)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(max_servers_per_request=50))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(max_servers_per_request=50)) as front:
+        yield front
 
 
 def boot(front: Front, networks: Any, headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, str]:

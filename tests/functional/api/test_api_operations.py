@@ -37,8 +37,8 @@ from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
 from objects.task import Power, TaskState
 from service.periodic import wait_until
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
-from tests.support.ground import USUAL, Ground
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on, refusal
+from tests.support.ground import USUAL
 
 NEW = TENANT | NEWEST
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
@@ -55,10 +55,8 @@ def at(version: str) -> dict[str, str]:
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
+        yield front
 
 
 @pytest.fixture

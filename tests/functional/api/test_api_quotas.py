@@ -16,8 +16,8 @@ from api.opts import ApiSettings
 from db.api.deployment import cell_mappings
 from objects import errors
 from objects.quota import QuotaLimits
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 from tests.support.keys import ED25519
 from tests.support.transactions import run_threads
 
@@ -26,10 +26,8 @@ LIMITS = QuotaLimits(instances=4, cores=-1, ram=5 * 2048)
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(quota=LIMITS))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(quota=LIMITS)) as front:
+        yield front
 
 
 def boot(front: Front, headers: dict[str, str], **fields: Any) -> falcon.testing.Result:

@@ -21,16 +21,14 @@ from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, at
 from tests.functional.api.test_api_operations import write as write_summary
 from tests.functional.api.test_api_rebuild import VAULT, operation
 from tests.functional.api.test_api_rebuild import kept as kept_by
-from tests.support.api import IMAGE, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, Front, front_on
+from tests.support.ground import USUAL
 
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(), VAULT)
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(), VAULT) as front:
+        yield front
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from db.api.servers import image_removals, images
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
 from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, saved, shown, write
-from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 NEXT = NEW | at("2.45")
 BEFORE = NEW | at("2.44")
@@ -27,10 +27,8 @@ ADDED = "11111111-1111-4111-8111-111111111111"
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(images_folder=str(tmp_path / "images")))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
+        yield front
 
 
 @pytest.fixture

@@ -27,18 +27,16 @@ from tests.functional.api.test_api_operations import (
     the_operation,
     write,
 )
-from tests.support.api import TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 INTERVAL_S = 3600
 
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(reclaim_instance_interval=INTERVAL_S))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(reclaim_instance_interval=INTERVAL_S)) as front:
+        yield front
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from api.opts import ApiSettings
 from objects.server_name import NameScope
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
 from tests.support.deciding import scheduler_of
-from tests.support.ground import GROUNDS, Ground
+from tests.support.ground import GROUNDS
 from tests.support.transactions import run_threads
 
 NEW = TENANT | NEWEST
@@ -22,10 +22,8 @@ TAKEN = "Instance {} already exists."
 
 @pytest.fixture(params=GROUNDS)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(unique_server_names=NameScope.PROJECT, cell_timeout=1.0))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(unique_server_names=NameScope.PROJECT, cell_timeout=1.0)) as front:
+        yield front
 
 
 def boot(front: Front, name: str, headers: dict[str, str] = NEW, **fields: Any) -> falcon.testing.Result:

@@ -18,8 +18,8 @@ from db.api.rows.tables import instance_mappings
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
-from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.ground import USUAL
 
 USAGE = "/v2.1/os-simple-tenant-usage"
 HOUR = 3600.0
@@ -29,10 +29,8 @@ DAY: dict[str, Any] = {"start": "2026-01-31T00:00:00", "end": "2026-02-01T00:00:
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    made = Front(place)
-    yield made
-    place.end(made.close, place.release)
+    with front_on(request.param, tmp_path) as made:
+        yield made
 
 
 def ran(front: Front, begin: float, end: float | None = None, headers: dict[str, str] | None = None, **fields: Any) -> str:

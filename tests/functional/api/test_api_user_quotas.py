@@ -11,8 +11,8 @@ import pytest
 
 from api.opts import ApiSettings
 from objects.quota import QuotaLimits
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
-from tests.support.ground import USUAL, Ground
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, front_on
+from tests.support.ground import USUAL
 from tests.support.keys import ED25519
 
 LIMITS = QuotaLimits(instances=4, cores=-1, ram=5 * 2048)
@@ -22,10 +22,8 @@ COLLEAGUE = TENANT | {"X-User-Id": "colleague"}
 
 @pytest.fixture(params=USUAL)
 def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    place = Ground(request.param, tmp_path)
-    front = Front(place, ApiSettings(quota=LIMITS))
-    yield front
-    place.end(front.close, place.release)
+    with front_on(request.param, tmp_path, ApiSettings(quota=LIMITS)) as front:
+        yield front
 
 
 def boot(front: Front, headers: dict[str, str], **fields: Any) -> falcon.testing.Result:
