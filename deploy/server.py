@@ -22,7 +22,7 @@ from objects.base import Object
 
 MARK = "SUPERCONDUCTOR_SERVER"
 """Every process of a server carries its folder in its environment under this name; by it what is left of one is known as ours."""
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 """Seconds until a server that does not answer is given up; it takes 5 where the machine has time for it."""
 STOP_TIMEOUT_S = 30.0
 KILL_TIMEOUT_S = 10.0

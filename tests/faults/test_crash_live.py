@@ -23,7 +23,7 @@ from tests.support.ground import CHOSEN
 from tests.support.move_drive import LIVE_STEPS, MoveDrive, boot, cross_cell
 from tests.support.world import PATIENCE, World, world
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(3)
 
 LIVE = OperationKind.LIVE_MIGRATE
 GONE_OVER = LIVE_STEPS[LIVE_STEPS.index("sent") :]

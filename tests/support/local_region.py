@@ -50,10 +50,10 @@ class Region:
 
     def command(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "deploy.local", name, str(self.folder.path), *words]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
 
     def up(self, *words: str) -> str:
-        done = self.command("up", *words)
+        done = self.command("up", "--patience", "300", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

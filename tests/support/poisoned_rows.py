@@ -150,7 +150,9 @@ class Deployment:
         self.vault = Vault([new_key()])
         self.front = Front(Ground("lite", folder), settings, self.vault)
         self.folder = folder
-        self.raw = {name: sqlite3.connect(folder / f"{name}.db", isolation_level=None) for name in ("api", "cell0", "cell1")}
+        self.raw = {
+            name: sqlite3.connect(folder / f"{name}.db", timeout=60.0, isolation_level=None) for name in ("api", "cell0", "cell1")
+        }
         self._kept = {name: sqlite3.connect(":memory:") for name in self.raw}
         self._seam = _Seam()
         self._server = scheduler_topic.serve(self.front.bus, "test", self._seam)

@@ -26,8 +26,8 @@ from objects.cell import HostMapping
 from objects.operation import Operation, OperationState
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
-from tests.functional.api.test_api_operations import ADMIN, LARGE, LIVE, NEW, act, booted, refusal, shown, the_operation, write
-from tests.support.api import CELL1_UUID, IMAGE, Front, front_on
+from tests.functional.api.test_api_operations import ADMIN, LARGE, LIVE, NEW, act, booted, shown, the_operation, write
+from tests.support.api import CELL1_UUID, IMAGE, Front, front_on, refusal
 from tests.support.ground import USUAL
 
 

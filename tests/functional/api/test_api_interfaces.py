@@ -17,8 +17,8 @@ from objects.network import Network
 from objects.operation import OperationKind, OperationState
 from objects.port import Port
 from objects.task import Power
-from tests.functional.api.test_api_operations import NEW, READER, act, at, refusal, shown, the_operation, write
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.functional.api.test_api_operations import NEW, READER, act, at, shown, the_operation, write
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, front_on, refusal
 from tests.support.ground import USUAL
 from tests.support.pools import make_network, ports_of, used
 

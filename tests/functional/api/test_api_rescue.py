@@ -17,11 +17,11 @@ from db.cell.tables import instances
 from objects.operation import OperationKind
 from objects.task import DriveChanges, Power
 from service.vault import Vault, new_key
-from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, at, booted, listed, refusal, shown, twin_of
+from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, at, booted, listed, shown, twin_of
 from tests.functional.api.test_api_operations import write as write_summary
 from tests.functional.api.test_api_rebuild import VAULT, operation
 from tests.functional.api.test_api_rebuild import kept as kept_by
-from tests.support.api import IMAGE, Front, front_on
+from tests.support.api import IMAGE, Front, front_on, refusal
 from tests.support.ground import USUAL
 
 

@@ -15,8 +15,8 @@ from db.api.operations import operations, steps
 from db.api.servers import image_removals, images
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
-from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, refusal, saved, shown, write
-from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front, front_on
+from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, saved, shown, write
+from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front, front_on, refusal
 from tests.support.ground import USUAL
 
 NEXT = NEW | at("2.45")

@@ -15,19 +15,8 @@ from db.api.operations import operations, steps
 from db.api.projects import quotas
 from db.api.queue import builds
 from objects.operation import OperationKind, OperationState
-from tests.functional.api.test_api_operations import (
-    ADMIN,
-    NEW,
-    READER,
-    act,
-    booted,
-    listed,
-    refusal,
-    shown,
-    the_operation,
-    write,
-)
-from tests.support.api import TENANT, Front, front_on
+from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, booted, listed, shown, the_operation, write
+from tests.support.api import TENANT, Front, front_on, refusal
 from tests.support.ground import USUAL
 
 INTERVAL_S = 3600

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from service.periodic import wait_until
-from tests.functional.cli.test_cli_standalone import file_of, standalone
-from tests.support.commands import Operator, Shell
+from tests.functional.cli.test_cli_standalone import file_of
+from tests.support.commands import Operator, Shell, standalone
 from tests.support.region import IMAGE
 
 

@@ -13,8 +13,8 @@ import requests
 from db.api.claims import decisions
 from objects.decision import Decision
 from service.periodic import wait_until
-from tests.functional.cli.test_cli_standalone import file_of, standalone
-from tests.support.commands import Shell
+from tests.functional.cli.test_cli_standalone import file_of
+from tests.support.commands import Shell, standalone
 from tests.support.databases import sqlite_url, synced
 from tests.support.region import IMAGE
 

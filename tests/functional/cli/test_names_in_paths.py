@@ -11,7 +11,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from service.periodic import wait_until
-from tests.functional.cli.test_cli_standalone import file_of, standalone
+from tests.functional.cli.test_cli_standalone import file_of
+from tests.support.commands import standalone
 from tests.support.keys import ED25519
 from tests.support.region import IMAGE
 

@@ -20,10 +20,10 @@ from db.sql.engine import Database
 from lab.fleet import read_fleet
 from lab.trace import Arrival, open_trace
 from objects.compute_node import ComputeNode
-from tests.functional.cli.test_cli_standalone import file_of, standalone
+from tests.functional.cli.test_cli_standalone import file_of
 from tests.support import tombstones
 from tests.support.cell_databases import Cells
-from tests.support.commands import Operator, Shell
+from tests.support.commands import Operator, Shell, standalone
 from tests.support.databases import sqlite_url
 from tests.support.region import IMAGE
 
