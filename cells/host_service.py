@@ -16,6 +16,7 @@ from db.sql import clock
 from db.sql.connection import CellTransaction
 from objects.base import Object
 from objects.host_terms import Sizes
+from objects.machine import RefusedMachine
 from objects.process import AGENT_BINARY
 
 
@@ -47,6 +48,14 @@ def accept(cell: Cell, host: str, timeout: float | None = None) -> dict[str, Siz
     ``timeout``, and what else it raises: as ``change``. Raises NotFound if the cell has no sizes of this host.
     """
     return (cell if timeout is None else cell.within(timeout)).write(_accept, host)
+
+
+def accept_machine(cell: Cell, host: str) -> RefusedMachine:
+    """Let the machine that was refused as this host take over with its next attempt, which is seconds away. Returns it.
+
+    Raises NotFound if none was refused, or if the cell has no agent of this host, and else as ``accept``.
+    """
+    return cell.write(services.accept_machine, host, AGENT_BINARY)
 
 
 def set_ratios(cell: Cell, host: str, ratios: Mapping[str, float | None]) -> None:

@@ -80,6 +80,8 @@ class Agent:
         self._ends = Ends(entries)
         self._reporter = reporter
         self._relay = ConsoleRelay(settings, driver.connect_console)
+        self._exclusion = ""
+        """Why this machine must not run as the host; empty if it may."""
         self._complaints = RateLimitedLog(LOG)
         self._spawners = WorkerPool(f"spawn-{settings.host}", settings.max_concurrent_builds)
         self._destroyers = WorkerPool(f"destroy-{settings.host}", DESTROY_THREADS)
@@ -123,16 +125,29 @@ class Agent:
     def look(self) -> None:
         """Ask the driver whether the hypervisor can be used, and act on the answer."""
         trouble = self._driver.trouble()
-        if trouble:
-            self._pause(trouble)
+        if self._exclusion:
+            self._pause("", self._exclusion)
+        elif trouble:
+            self._pause("its hypervisor cannot be used: ", trouble)
         elif self._builds.go_on():
             LOG.info("Host %s: its hypervisor can be used again", self._settings.host)
 
-    def _pause(self, trouble: str) -> None:
+    def exclude(self, reason: str) -> None:
+        """Another machine runs as the host: until ``admit``, this one is as one whose hypervisor cannot be used."""
+        self._exclusion = reason
+        self.look()
+
+    def admit(self) -> None:
+        """This machine runs as the host."""
+        if self._exclusion:
+            self._exclusion = ""
+            self.look()
+
+    def _pause(self, cause: str, trouble: str) -> None:
         """The hypervisor cannot be used: say so once, and hand back builds that have not begun."""
         is_new, builds = self._builds.pause(trouble)
         if is_new:
-            LOG.warning("Host %s takes no orders: its hypervisor cannot be used: %s", self._settings.host, trouble)
+            LOG.warning("Host %s takes no orders: %s%s", self._settings.host, cause, trouble)
         self._report(builds)
 
     def build(self, orders: BuildOrders) -> None:
@@ -393,7 +408,7 @@ class Agent:
         """Whether the error says that the hypervisor is down; then begin nothing more, also before the next ``look``."""
         if not isinstance(error, errors.HypervisorDown):
             return False
-        self._pause(text)
+        self._pause("its hypervisor cannot be used: ", text)
         return True
 
     def _destroy(self, build: Build) -> None:

@@ -132,6 +132,14 @@ class ComputeDriver(Protocol):
     longer while they make progress.
     """
 
+    @property
+    def instances_folder(self) -> str:
+        """Where the disks of the guests are. With the ID of the machine it says whether an agent is the same one, started again.
+
+        A driver without this property has one such folder on each machine.
+        """
+        return ""
+
     def trouble(self) -> str | None:
         """Why the hypervisor cannot be used now; None if it can. Never waits: the agent asks once a second.
 

@@ -33,6 +33,10 @@ class CheckedDriver:
         self._driver = driver
         self._complaints = RateLimitedLog(LOG)
 
+    @property
+    def instances_folder(self) -> str:
+        return str(getattr(self._driver, "instances_folder", ""))  # one written for an earlier release has none
+
     def spawn(
         self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
     ) -> None:

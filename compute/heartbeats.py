@@ -19,10 +19,10 @@ class Heartbeats:
     conductors must be of this release or a later one.
     """
 
-    def __init__(self, bus: Bus, interval: float, version: int) -> None:
-        """``version``: the service version of the agents."""
+    def __init__(self, bus: Bus, interval: float, version: int, machine: str) -> None:
+        """``version``: the service version of the agents. ``machine``: the ID of their machine."""
         self._client = CellConductorClient(bus)
-        self._context = RequestContext(request_id="req-heartbeats", is_admin=True)
+        self._context = RequestContext(request_id="req-heartbeats", is_admin=True, machine=machine)
         self._version = version
         self._agents: dict[str, Callable[[], bool]] = {}
         self._beating = Periodic(f"heartbeats-{bus.name}", interval, self._send)

@@ -6,12 +6,14 @@ import contextlib
 import logging
 import math
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from compute import machine
 from compute.agent import Agent
 from compute.audit import PERIODS_OF_SETTLED, GuestAudit
 from compute.driver import ComputeDriver, Guest, builder_of, host_of
@@ -32,6 +34,7 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.diagnostics import Diagnostics
+from objects.machine import Machine
 from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
@@ -55,8 +58,11 @@ connects to consoles (``rpc.compute.CONNECTING_VERSION``). 5: it tells the diagn
 KEEP_UP_INTERVAL_S = 1.0
 """Seconds between two looks at builds, destroys and tasks under way."""
 
-AUDIT, NODES = "Audit", "Nodes"
-"""The names of the rounds that compare guests with the cell's records, and read what the host offers."""
+AUDIT, NODES, INTRODUCTION = "Audit", "Nodes", "Introduction"
+"""The names of the rounds that compare guests with the cell's records, read what the host offers, and say what the agent is."""
+
+ADMISSION_WAIT_S = 5.0
+"""Seconds that the start of an agent takes at most until its cell has admitted it. Then it goes on in the background."""
 
 FINAL_REPORTS_TIMEOUT_S = 2.0
 """Seconds, beyond the drain time-out, that the last reports of a stopping agent may take."""
@@ -65,28 +71,32 @@ FINAL_REPORTS_TIMEOUT_S = 2.0
 class AgentEndpoint:
     """The methods that the bus may call on this host."""
 
-    def __init__(self, agent: Agent, taken: Callable[[], None]) -> None:
-        """``taken`` is called after orders were taken."""
+    def __init__(self, agent: Agent, rounds: Rounds) -> None:
         self._agent = agent
-        self._taken = taken
+        self._rounds = rounds
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
         """Build these instances here. Duplicate and stale orders are ignored."""
         del context  # the orders hold everything needed
         self._agent.build(orders)
-        self._taken()
+        self._rounds.wake()
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         """Leave no guest of these instances, and report each one gone."""
         del context
         self._agent.delete(orders)
-        self._taken()
+        self._rounds.wake()
 
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         """Carry out these tasks on guests here, those that the cell grants."""
         del context
         self._agent.do_tasks(orders)
-        self._taken()
+        self._rounds.wake()
+
+    def introduce_again(self, context: RequestContext) -> None:
+        """Say what this agent is, and learn whether its machine still runs as the host."""
+        del context
+        self._rounds.hurry(INTRODUCTION)
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         """Return the end of a guest's console output."""
@@ -136,7 +146,8 @@ class ComputeService:
             self._driver.close()
             raise
         self.builder = builder_of(settings.host)
-        self._context = RequestContext(request_id=f"req-{self.builder}", is_admin=True)
+        self._machine = machine.identify(self._driver.instances_folder)
+        self._context = RequestContext(request_id=f"req-{self.builder}", is_admin=True, machine=self._machine.id)
         self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
@@ -163,9 +174,7 @@ class ComputeService:
             Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
             Round(AUDIT, settings.audit_interval, self._compare, due=time.monotonic() + settings.audit_interval),
             # an earlier start's introduction may arrive after this one's, and stay on record
-            Round(
-                "Introduction", settings.stats_full_interval, self._introduce, due=time.monotonic() + settings.stats_full_interval
-            ),
+            Round(INTRODUCTION, settings.stats_full_interval, self._introduce, due=time.monotonic() + settings.stats_full_interval),
         ]
         self._heartbeats = heartbeats
         self._heartbeat_due = 0.0
@@ -177,55 +186,80 @@ class ComputeService:
         self._stopping = False
         self._said_down = False
         self._refusal = ""
+        self._exclusion = ""
+        """Which other machine runs as the host; empty if none does."""
+        self._acts = False
+        """Whether the agent takes orders, or did until it was told to stop."""
+        self._decided = threading.Event()
+        """Whether the cell has said if this agent may run as the host."""
+        self._serving = threading.Lock()
+        self._server: TopicServer | None = None
+        self._is_served = False
+        """Whether somebody else serves the host's topic."""
         self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.trouble)
         self._room = health.HealthCheck(f"the image store of host {settings.host}", lambda: room.trouble_of(settings.images_folder))
         self._welcome = health.HealthCheck(f"the release of host {settings.host}", lambda: self._refusal)
+        self._name = health.HealthCheck(f"the name of host {settings.host}", lambda: self._exclusion)
         self._began = time.monotonic()
 
     def start(self) -> None:
-        """Report existing guests, take orders, and look for the cell conductor until it answers. Does not wait for any of
-        these. Raises Misconfigured if the port for consoles cannot be opened.
+        """Look for the cell conductor until it answers. Once it has admitted this machine as the host, report existing guests and
+        take orders. Waits for that for ``ADMISSION_WAIT_S`` at most.
+
+        Raises Misconfigured if the port for consoles cannot be opened.
         """
         self.prepare()
-        self.begin(serve(self._bus, self._settings.host, self.endpoint(), threads=self._settings.dispatch_threads))
+        self.begin()
+        self.wait_for_admission(ADMISSION_WAIT_S)
 
     def prepare(self) -> None:
-        """The part of the start before the agent takes orders."""
+        """The part of the start that sends nothing."""
         self._agent.start()
         if not self._shared:
             self._reporter.start()
-        guests: list[Guest] = []
-        with contextlib.suppress(errors.HypervisorDown):  # the audit finds them when it is back
-            guests = self._driver.guests()
-        LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(guests))
-        self._agent.found(guests)
+        LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(self._guests()))
         health.BOARD.watch(self._sign)
         health.BOARD.watch(self._welcome)
+        health.BOARD.watch(self._name)
         if self._settings.images_folder:
             health.BOARD.watch(self._room)
 
     def endpoint(self) -> ComputeEndpoint:
         """What is to be served as this host."""
-        return AgentEndpoint(self._agent, self._rounds.wake)
+        return AgentEndpoint(self._agent, self._rounds)
 
-    def begin(self, server: TopicServer) -> None:
-        """The rest of the start. ``server``: it brings the orders to ``endpoint``, maybe those for other hosts as well."""
-        self._server = server
+    def begin(self, *, is_served: bool = False) -> None:
+        """The rest of the start. ``is_served``: the caller serves ``endpoint`` with those of other hosts, and stops that."""
+        self._is_served = is_served
         if not self._shares_threads:
             self._threads.start()
-        if self._heartbeats is not None:
-            self._heartbeats.add(self._settings.host, self._takes_none)
         self._rounds.start()
         self._driver.watch(lambda: self._rounds.hurry(AUDIT))
+
+    def wait_for_admission(self, timeout: float) -> bool:
+        """Wait until the cell has admitted or refused this agent; return whether it has."""
+        return self._decided.wait(timeout)
 
     @property
     def trouble(self) -> str:
         """Why the hypervisor cannot be used now; empty if it can."""
         return self._agent.trouble
 
+    @property
+    def exclusion(self) -> str:
+        """Which other machine runs as the host; empty if none does."""
+        return self._exclusion
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the agent listens to a topic of its own."""
+        return self._server is not None
+
     def check(self) -> None:
-        """Raise Unreachable while the bus delivers no orders."""
-        self._server.check()
+        """Raise Unreachable while the bus delivers no orders, though the cell has admitted this machine."""
+        server = self._server
+        if server is not None:
+            server.check()
 
     def stop(self, timeout: float | None = None) -> None:
         """Announce the stop, hand over builds that have not begun, finish the rest within ``timeout`` seconds, and release the
@@ -241,9 +275,10 @@ class ComputeService:
             self._heartbeats.remove(self._settings.host)
         health.BOARD.forget(self._sign)
         health.BOARD.forget(self._welcome)
+        health.BOARD.forget(self._name)
         health.BOARD.forget(self._room)
         self._announce()
-        self._server.stop()
+        self._stop_serving()
         self._agent.hand_over()
         self._agent.drain(max(0.0, end - time.monotonic()))
         self._rounds.stop()
@@ -260,20 +295,71 @@ class ComputeService:
 
     def _first(self) -> None:
         """Steps that must succeed once before the periodic rounds begin."""
-        self._compare()
         self._introduce()
+        self._serve()
+        self._compare()
         self._report_state()
 
     def _introduce(self) -> None:
-        """Raises Misconfigured if a conductor cannot work with this release. Until one can, the host takes no orders."""
+        """Raises Misconfigured if a conductor cannot work with this release. Until one can, the host takes no orders.
+
+        Raises HostNameTaken if another machine runs as the host. Until the cell admits this one, it acts as the host no more.
+        """
+        about, uptime = _about(self._machine), time.monotonic() - self._began
         try:
             with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
-                self._client.introduce(self._context, self._settings.host, AGENT_BINARY, _about(), time.monotonic() - self._began)
+                self._client.introduce(self._context, self._settings.host, AGENT_BINARY, about, uptime)
+        except errors.HostNameTaken as error:
+            self._leave(str(error))
+            raise
         except errors.Misconfigured as error:
             self._refusal = str(error)
+            self._decided.set()
             self._report_state()
             raise
         self._refusal = ""
+
+    def _serve(self) -> None:
+        """The cell has admitted this machine as the host: report its guests and take orders."""
+        self._exclusion = ""
+        self._agent.admit()
+        guests = self._guests()
+        with self._serving:
+            if self._stopping or self._acts:
+                return
+            self._agent.found(guests)
+            if self._heartbeats is not None:
+                self._heartbeats.add(self._settings.host, self._takes_none)
+            if not self._is_served:
+                threads = self._settings.dispatch_threads
+                self._server = serve(self._bus, self._settings.host, self.endpoint(), threads=threads)
+            self._acts = True
+        self._decided.set()
+
+    def _leave(self, reason: str) -> None:
+        """Another machine runs as the host: take no orders, report nothing and change no guest."""
+        if not self._exclusion:
+            LOG.error("Host %s is refused: %s", self._settings.host, reason)
+        self._exclusion = reason
+        if self._heartbeats is not None:
+            self._heartbeats.remove(self._settings.host)
+        self._stop_serving()
+        self._agent.exclude(reason)
+        self._rounds.begin_again()
+        self._decided.set()
+
+    def _stop_serving(self) -> None:
+        with self._serving:
+            self._acts, server, self._server = False, self._server, None
+        if server is not None:
+            server.stop()
+
+    def _guests(self) -> Sequence[Guest]:
+        """Those of the host; none while its hypervisor is down: the audit finds them when it is back."""
+        try:
+            return self._driver.guests()
+        except errors.HypervisorDown:
+            return []
 
     def _beat(self) -> float:
         """Returns when it is next due, which is later while nothing is under way. Infinite: when something begins.
@@ -329,6 +415,9 @@ class ComputeService:
         self._rounds.wake()  # the stats may be others now
 
     def _report_state(self) -> None:
+        """Nothing about a host that another machine runs as."""
+        if self._exclusion:
+            return
         self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._takes_none())
 
     def _takes_none(self) -> bool:
@@ -365,8 +454,8 @@ def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
     return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
 
 
-def _about() -> About:
-    return About(release=release(), messages=str(SPAN), pid=os.getpid(), version=VERSION)
+def _about(on: Machine) -> About:
+    return About(release=release(), messages=str(SPAN), pid=os.getpid(), version=VERSION, machine=on.name)
 
 
 def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:

@@ -108,6 +108,12 @@ class Rounds:
         self._tick_call = self._threads.ticker.add(self._tick)
         health.BOARD.watch(self)
 
+    def begin_again(self) -> None:
+        """Run only the rounds from the start until ``first`` has succeeded once more."""
+        if self._ready:
+            self._ready = False
+            self._threads.workers.post(self._wait_for_conductor)
+
     def hurry(self, name: str) -> None:
         """Run this round soon; again if it is running. So many calls cost one run in ``HURRIED_PAUSE_S`` at most."""
         for one in self._rounds:

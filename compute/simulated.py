@@ -133,6 +133,10 @@ class SimulatedDriver:
             os.close(self._hold)
             raise
 
+    @property
+    def instances_folder(self) -> str:
+        return self._settings.state_path
+
     def spawn(
         self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
     ) -> None:

@@ -10,8 +10,10 @@ import msgspec
 from objects import errors, text
 from objects.base import INT32_MAX
 from objects.build import Report
+from objects.context import RequestContext
 from objects.process import AGENT_BINARY, About
 
+MACHINE_LENGTH = 64
 RELEASE_LENGTH = 64
 MESSAGES_LENGTH = 16
 """Lengths of the columns, in characters."""
@@ -41,4 +43,12 @@ def checked_about(about: About, uptime: float) -> About:
     if not 0 <= about.pid <= INT32_MAX or not math.isfinite(uptime):
         raise errors.Invalid(f"pid {about.pid}, uptime {uptime}: are not numbers that a process has")
     release, messages = text.clean(about.release, RELEASE_LENGTH), text.clean(about.messages, MESSAGES_LENGTH)
-    return msgspec.structs.replace(about, release=release, messages=messages)
+    machine = text.clean(about.machine, text.NAME_LENGTH)
+    return msgspec.structs.replace(about, release=release, messages=messages, machine=machine)
+
+
+def checked_machine(context: RequestContext) -> str:
+    """The machine that sent a message; empty if it does not say. Raises errors.Invalid for an ID that no machine has."""
+    if not text.is_safe(context.machine) or len(context.machine) > MACHINE_LENGTH:
+        raise errors.Invalid(f"machine {context.machine[:80]!r}: has control characters or is too long")
+    return context.machine

@@ -11,16 +11,16 @@ from functools import partial
 import msgspec
 
 from cells import releases
-from conductor.agent_names import check_reports, check_service, checked_about
+from conductor.agent_names import check_reports, check_service, checked_about, checked_machine
 from conductor.gathered_beats import GatheredBeats
 from conductor.mark_watch import MarkWatch
-from conductor.orders import OrderSender, send_orders
+from conductor.orders import OrderSender, ask_to_introduce, send_orders
 from conductor.quarantine import SetAside, reason_of
 from conductor.release import LOST, Release
 from db import secrets
 from db.cell import compute_nodes, instances, minimal_end, services, tasks, unknown_guests
 from db.cell.instances import DueRow
-from db.cell.services import Beat
+from db.cell.services import Beat, HostAdmission
 from db.secrets import Kept
 from db.sql.connection import CellTransaction
 from db.sql.engine import CellDatabase
@@ -31,6 +31,7 @@ from objects.context import RequestContext, request_of
 from objects.host_limits import HostLimits
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
+from objects.machine import Machine, two_machines_text
 from objects.process import About
 from objects.task import Task, TaskState
 from objects.text import checked_name
@@ -80,11 +81,14 @@ class CellConductor:
         *,
         heartbeats: GatheredBeats | None = None,
         pace: Pace | None = None,
+        down_time: float = 60.0,
     ) -> None:
         """``limits``: the most that a host may offer; None: no limits. ``heartbeats``: gathers those that can wait; None: none can.
 
-        ``pace``: of the cell's sweep; reports on builds, deletes and tasks hurry it.
+        ``pace``: of the cell's sweep; reports on builds, deletes and tasks hurry it. ``down_time``: seconds of silence after which
+        another machine may run as a host.
         """
+        self._down_time = down_time
         self._gathered = heartbeats
         self.pace = pace or Pace(0.0)
         self._database = database
@@ -94,7 +98,7 @@ class CellConductor:
         self.marks = MarkWatch(database)
         self._release = Release(vault or Vault())
         self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
-        self._heartbeat: GroupCommit[Sequence[Beat], None] = GroupCommit(self._heartbeats)
+        self._heartbeat: GroupCommit[Sequence[Beat], list[str]] = GroupCommit(self._heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Agents report accept, active or gone, and on tasks; the verdicts come in the same order.
@@ -145,13 +149,15 @@ class CellConductor:
         """The same of several hosts, in one transaction."""
         for host in hosts:
             check_service(host, binary, version)
-        beats = [Beat(host=host, binary=binary, version=version, stopping=stopping) for host in hosts]
+        machine = checked_machine(context)
+        beats = [Beat(host=host, binary=binary, version=version, stopping=stopping, machine=machine) for host in hosts]
         if self._gathered is not None and not stopping:
             self._gathered.add(beats)
-        else:
-            self._heartbeat(beats)
+            return
+        foreign = self._heartbeat(beats)
+        ask_to_introduce(self._sender, foreign)
         if stopping:
-            self.move_off(context, hosts)
+            self.move_off(context, [host for host in hosts if host not in foreign])
 
     def introduce(
         self, context: RequestContext, host: str, binary: str, about: About, uptime: float, *, identified: bool = False
@@ -160,14 +166,22 @@ class CellConductor:
 
         This removes the host's unknown guests from the records: the agent reports them again afterwards. An introduction that
         the records have already changes nothing. Raises errors.Misconfigured if the releases of the agent and of this conductor
-        cannot work together.
+        cannot work together, errors.HostNameTaken while another machine runs as the host.
         """
         check_service(host, binary, about.version)
         releases.check_agent(host, about.messages)
         about = checked_about(about, uptime)
-        beat = Beat(host=host, binary=binary, version=about.version)
-        if not self._database.read(services.is_introduced, beat, about, uptime, identified=identified):
-            self._database.write(_introduce, beat, about, uptime, identified=identified)
+        beat = Beat(host=host, binary=binary, version=about.version, machine=checked_machine(context))
+        if self._database.read(services.is_introduced, beat, about, uptime, identified=identified):
+            return
+        admission = self._database.write(_introduce, beat, about, uptime, self._down_time, identified=identified)
+        if not admission.is_admitted:
+            refusal = two_machines_text(host, admission.other or "", about.machine)
+            LOG.log(logging.WARNING if admission.is_new else logging.DEBUG, "%s", refusal)
+            raise errors.HostNameTaken(refusal)
+        if admission.other is not None:
+            LOG.warning("machine %s runs as host %s from now on, and %s does no more", about.machine, host, admission.other)
+            ask_to_introduce(self._sender, [host])
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
         """An agent reports the guests it holds that have no record in this cell."""
@@ -270,9 +284,12 @@ class CellConductor:
             done = self._database.write(minimal_end.gone, uuid, report.host, report.attempt, self._database.now())
             settled.outcomes[uuid] = Refused(reason="its delete has ended" if done else "not being deleted there", done=done)
 
-    def _heartbeats(self, groups: Sequence[Sequence[Beat]]) -> list[Exception | None]:
-        self._database.write(services.heartbeats, list(dict.fromkeys(beat for beats in groups for beat in beats)))
-        return [None] * len(groups)
+    def _heartbeats(self, groups: Sequence[Sequence[Beat]]) -> list[list[str] | Exception]:
+        """Returns for each group the hosts whose heartbeats came from machines that were not admitted."""
+        foreign = self._database.write(
+            services.admitted_heartbeats, list(dict.fromkeys(beat for beats in groups for beat in beats))
+        )
+        return [[beat.host for beat in beats if beat in foreign] for beats in groups]
 
     def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
         verdicts = [_verdict(report, outcomes[report.instance_uuid]) for report in reports]
@@ -368,9 +385,14 @@ def _begins(report: Report) -> bool:
     return report.wants_secrets and report.kind is ReportKind.BEGIN
 
 
-def _introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool) -> None:
-    services.introduce(tx, beat, about, uptime, identified=identified)
-    unknown_guests.forget(tx, beat.host)
+def _introduce(
+    tx: CellTransaction, beat: Beat, about: About, uptime: float, down_time: float, *, identified: bool
+) -> HostAdmission:
+    admission = services.admit(tx, beat, Machine(id=beat.machine, name=about.machine), down_time)
+    if admission.is_admitted:
+        services.introduce(tx, beat, about, uptime, identified=identified)
+        unknown_guests.forget(tx, beat.host)
+    return admission
 
 
 def _without_text(report: Report, now: float) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from conductor.orders import OrderSender, ask_to_introduce
 from db.cell import services
 from db.cell.services import ArrivedBeat, Beat
 from db.sql.engine import CellDatabase
@@ -14,10 +15,14 @@ HEARTBEATS_LIMIT = 500
 
 
 class GatheredBeats:
-    """Heartbeats are written in rounds, ``pace`` seconds apart. Those of a host that stops must not wait: do not add them."""
+    """Heartbeats are written in rounds, ``pace`` seconds apart. Those of a host that stops must not wait: do not add them.
 
-    def __init__(self, database: CellDatabase, pace: float) -> None:
+    Whoever sends one from a machine that was not admitted is asked to introduce itself.
+    """
+
+    def __init__(self, database: CellDatabase, sender: OrderSender, pace: float) -> None:
         self._database = database
+        self._sender = sender
         self._rounds: RoundBatcher[ArrivedBeat] = RoundBatcher("heartbeats", self._write, pace=pace, limit=HEARTBEATS_LIMIT)
 
     def add(self, beats: Sequence[Beat]) -> None:
@@ -29,4 +34,4 @@ class GatheredBeats:
         self._rounds.stop()
 
     def _write(self, beats: Sequence[ArrivedBeat]) -> None:
-        self._database.write(services.gathered_heartbeats, beats)
+        ask_to_introduce(self._sender, self._database.write(services.gathered_heartbeats, beats))

@@ -229,8 +229,16 @@ class CellConductorService:
         self._bus = bus
         self._settings = settings
         pace = Pace(settings.sweep_interval, settings.idle_interval)
-        self._heartbeats = GatheredBeats(cell_database, heartbeat_pace) if heartbeat_pace else None
-        self._endpoint = CellConductor(cell_database, sender, vault, settings.host_limits, heartbeats=self._heartbeats, pace=pace)
+        self._heartbeats = GatheredBeats(cell_database, sender, heartbeat_pace) if heartbeat_pace else None
+        self._endpoint = CellConductor(
+            cell_database,
+            sender,
+            vault,
+            settings.host_limits,
+            heartbeats=self._heartbeats,
+            pace=pace,
+            down_time=settings.service_down_time,
+        )
         self._border = Border(self._endpoint, settings.users(bus.vhost))
         sweep = CellSweep(
             cell_database,

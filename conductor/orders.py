@@ -28,6 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+CONTEXT = RequestContext(request_id="req-machines", is_admin=True)
 CASTS_AT_ONCE = 100
 """Casts sent in one group: the broker confirms them while the next are sent, so none is waited for alone."""
 
@@ -107,6 +108,17 @@ def send_tasks(to: OrderSender, context: RequestContext, tasks: Iterable[DueTask
             about = (task.instance_uuid, task.order.request_id)
             step(LOG, f"{task.order.kind} ordered", *about, cell=to.name, host=task.host, state=task.order.power)
     return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
+
+
+def ask_to_introduce(to: OrderSender, hosts: Iterable[str]) -> None:
+    """Ask the agents that listen as these hosts to introduce themselves again: another machine may have the name of theirs."""
+    if to.compute is None or not (asked := sorted(hosts)):
+        return
+    try:
+        to.send(to.compute.introduce_again, CONTEXT, asked)
+    except errors.Transient as error:
+        text = "%s: %d agents were not asked to introduce themselves; they are with a later heartbeat: %s"
+        to.complaints(f"{to.name}: {error}", logging.WARNING, text, to.name, len(asked), error)
 
 
 def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Exception]:

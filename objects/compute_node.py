@@ -74,6 +74,8 @@ class Service(Object, frozen=True, kw_only=True):
     ``stopping``: its last heartbeat said that it takes no more orders. ``last_seen`` and ``started_at`` are times of the database's
     clock; compare them only with that clock. ``release``, ``messages``, ``pid``: reported by its process, if at all.
     ``identified``: whether the broker confirmed at start that the process is the host's; None: it did not introduce itself.
+    ``machine``: the ID of the machine that runs as the host, with its name; None: its agent is of an older release. ``refused``: a
+    stored ``objects.machine.RefusedMachine``.
     """
 
     uuid: str
@@ -91,6 +93,9 @@ class Service(Object, frozen=True, kw_only=True):
     pid: int | None = None
     started_at: float | None = None
     identified: bool | None = None
+    machine: str | None = None
+    machine_name: str | None = None
+    refused: str | None = None
 
     @property
     def is_shared(self) -> bool:

@@ -11,9 +11,13 @@ def request_of(batch_id: str | None) -> str | None:
 
 
 class RequestContext(Object, frozen=True, kw_only=True):
-    """The identity that travels with a request. It carries no database and no transport."""
+    """The identity that travels with a request. It carries no database and no transport.
+
+    ``machine``: the ID of the machine whose agent sends the message (``objects.machine``); empty for every other sender.
+    """
 
     request_id: str
     project_id: str = ""
     user_id: str = ""
     is_admin: bool = False
+    machine: str = ""

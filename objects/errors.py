@@ -106,6 +106,10 @@ class Misconfigured(SuperconductorError):
     """The configuration cannot work; the text says which option, and which values would."""
 
 
+class HostNameTaken(Misconfigured):
+    """Another machine runs as the host that this agent is configured for; the text names both machines."""
+
+
 class BuildAborted(SuperconductorError):
     """A build failed for a cause that lies in the request: another host would not help."""
 

@@ -15,15 +15,17 @@ CONSOLE_PROXY_BINARY = "superconductor-console-proxy"
 
 class About(Message, frozen=True, kw_only=True):
     """A process's report about itself. ``release``: the software version. ``messages``: the versions of messages that it knows
-    (``objects.messages_version``). ``version``: of an agent, its service version, as in its heartbeats.
+    (``objects.messages_version``). ``version``: of an agent, its service version, as in its heartbeats. ``machine``: of an agent,
+    what people call its machine.
     """
 
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
 
     release: str = ""
     messages: str = ""
     pid: int = 0
     version: int = 1
+    machine: str = ""
 
 
 class Process(Object, frozen=True, kw_only=True):

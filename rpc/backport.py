@@ -19,6 +19,7 @@ from objects.task import DriveChanges, Power, TaskKind
 
 VERSIONS: Mapping[MessagesVersion, Mapping[str, str]] = {
     V1_0: {
+        "About": "1.1",
         "BuildOrder": "1.4",
         "BuildOrders": "2.7",
         "Choice": "1.0",
@@ -68,6 +69,7 @@ NEW_TASKS = tuple(
 )
 
 CHANGES = (
+    FieldChange(since=V1_1, message="About", path=("machine",)),
     FieldChange(since=V1_1, message="BuildOrders", path=("spec", "flavor", "rxtx_factor")),
     FieldChange(since=V1_1, message="ComputeNode", path=("booted_at",)),
     FieldChange(since=V1_1, message="RequestSpec", path=("flavor", "rxtx_factor")),

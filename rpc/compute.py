@@ -59,6 +59,10 @@ class ComputeEndpoint(Protocol):
         """Carry out these tasks on running guests, those that the cell grants."""
         ...
 
+    def introduce_again(self, context: RequestContext) -> None:
+        """See ``ComputeClient.introduce_again``."""
+        ...
+
     def console_output(self, context: RequestContext, uuid: Id, lines: Lines | None) -> str:
         """See ``ComputeClient.console_output``."""
         ...
@@ -104,6 +108,13 @@ class ComputeClient:
         large for a broker; then none was sent.
         """
         self._client.cast_each([(each.context, each.host, each.message) for each in orders])
+
+    def introduce_again(self, context: RequestContext, hosts: Sequence[str]) -> None:
+        """Have the agents of these hosts introduce themselves, and so learn whether their machines still run as the hosts.
+
+        An agent of an older release ignores it. Raises Unreachable.
+        """
+        self._client.cast_each([(context, host, MethodCall("introduce_again", {})) for host in hosts])
 
     def console_output(self, context: RequestContext, host: str, uuid: str, lines: int | None, timeout: float) -> str:
         """The end of what the guest of a body has written to its console: so many lines, or all that is kept if None.

@@ -106,6 +106,7 @@ class Status:
             "unmapped_hosts": 0 if view is None else sum(self._registry.home_of(host) is None for host in view.agents),
             "hosts": {} if view is None else self._watch.tally(view),
             "shared_user_hosts": 0 if view is None else sum(agent.service.is_shared for agent in view.agents.values()),
+            "refused_machines": [] if view is None else _refused_machines(view),
             "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
         }
         if state.report is None:
@@ -131,6 +132,12 @@ class Status:
         """Hosts whose only agents report in another cell than they are mapped to."""
         found = self._watch.elsewhere().items()
         return [{"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in found]
+
+
+def _refused_machines(view: CellView) -> list[dict[str, str]]:
+    """Two machines with the name of one host, for each such host: the one that runs as it, and the one that is refused."""
+    pairs = ((host, agent.service.machine_name, agent.refused) for host, agent in sorted(view.agents.items()))
+    return [{"host": host, "machine": admitted or "", "refused": refused.name} for host, admitted, refused in pairs if refused]
 
 
 def _level(tx: ApiTransaction) -> ApiLevelCounts:

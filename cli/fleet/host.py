@@ -158,11 +158,27 @@ class HostAccept(_HostCommand, ActionLister):
 
     'host list' and 'host show' name the sizes that wait. Compare them with the machine first: an agent may say anything.
 
-    Example: superconductor host accept east-h1
+    With --machine, sizes stay as they are, and the machine that 'host show' names as refused takes the host's name over within
+    seconds. The machine that had it is refused from then on. Stop its agent first if you can.
+
+    Examples:
+      superconductor host accept east-h1
+      superconductor host accept --machine east-h1
     """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--machine", action="store_true", help="let the machine take over that was refused as this host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         registry, rows = self.deployment.registry, list[Row]()
+        if parsed_args.machine:
+
+            def accept_machine(host: str) -> None:
+                rows.append((host, host_service.accept_machine(registry.of_host(host), host).name))
+
+            self.each(parsed_args.hosts, accept_machine)
+            return ("Host", "Machine"), rows
 
         def accept(host: str) -> None:
             for node, sizes in sorted(host_service.accept(registry.of_host(host), host).items()):
@@ -219,7 +235,7 @@ class HostList(AdminLister):
     was not seen for --down-after seconds. "Mapped" is no for hosts that 'host discover' has not mapped yet. "Waiting Builds"
     were accepted by the agent and wait for one of its threads ([compute] max_concurrent_builds). "Resources" are custom resource
     classes, used and offered: CUSTOM_GPU 1/4. "Waiting Size" is what a host reports and does not count with until 'host accept'.
-    A host that is up in two cells is named on standard error: it gets no servers.
+    A host that is up in two cells is named on standard error: it gets no servers. So are two machines with the name of one host.
 
     Example: superconductor host list --cell east --sort-column State
     """
@@ -243,6 +259,9 @@ class HostList(AdminLister):
             else:
                 rows += _hosts(answer, mine, parsed_args.down_after)
                 agents = answer.value.agents
+                for agent in agents:
+                    if agent.two_machines:
+                        self.warn(f"Cell {answer.cell.name}: {agent.two_machines}")
                 up += ((a.service.host, answer.cell.name) for a in agents if liveness.is_up(a, parsed_args.down_after))
         twins = in_two_cells(up)
         for host, cells in twins.items():

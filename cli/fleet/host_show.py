@@ -140,6 +140,7 @@ def _alive(agent: SeenService | None, down_after: float, *, asked: bool) -> dict
         "Last Seen": liveness.moment(service.last_seen) if service else None,
         "Started At": liveness.moment(service.started_at) if service else None,
         "Release": service.release if service else None,
+        "Machine": service.machine_name if service else None,
     }
 
 
@@ -179,6 +180,8 @@ def _problems(host: str, level: HostRecord, report: HostReport | None, heard: Se
         yield f"its agent reports in cell {names[0]}: give it that cell's configuration, or run 'superconductor host move'"
     elif report is not None and report.agent is None:
         yield "no agent has reported in its cell: start it; nothing is placed there meanwhile"
+    if report is not None and report.agent is not None and report.agent.two_machines:
+        yield report.agent.two_machines
     for size in report.waiting if report is not None else ():
         yield f"node {size.node} reports {size.text}: if the machine has that, run 'superconductor host accept {host}'"
     if report is not None and any(node.failed_builds >= 0.5 for node in report.nodes):

@@ -34,7 +34,8 @@ class ServiceList(AdminLister):
     A process is down if it was not seen for --down-after seconds, by the clock of the database that it reports to. A stopped
     process is not listed; one that died is removed after an hour. Agents stay until 'host delete'. "Release" is the version of
     the software, "Messages" those of the messages that a process knows. "Status", "Reason" and "Forced Down" are what
-    operators set for an agent's host. If a cell cannot be reached, it is named on standard error, and the exit status is 1.
+    operators set for an agent's host. Two machines with the name of one host are named on standard error. If a cell cannot be
+    reached, it is named there too, and the exit status is 1.
 
     Example: superconductor service list --cell east
     """
@@ -64,6 +65,9 @@ class ServiceList(AdminLister):
                 self._unknown(answer.reason)
             else:
                 yield from _processes(answer.cell.name, answer.value.conductors, down_after)
+                for agent in answer.value.agents:
+                    if agent.two_machines:
+                        self.warn(f"Cell {answer.cell.name}: {agent.two_machines}")
                 yield from _agents(answer.cell.name, answer.value.agents, down_after)
 
     def _unknown(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from cli.shared.base import ASTRAY, TWIN
 from cli.shared.console import console_on, table_of
 from cli.shared.http import HttpCommand
 from cli.watch import overview
+from objects.machine import two_machines_text
 from objects.process import CONDUCTOR_BINARY
 
 STATES = ("building", "active", "error")
@@ -84,6 +85,8 @@ def _notes(cell: dict[str, Any]) -> Iterator[str]:
     if shared := cell["shared_user_hosts"]:
         text = "hosts cannot be distinguished, because their agents share a broker user: see 'superconductor host user --help'"
         yield f"Cell {cell['name']}: {shared} {text}"
+    for each in cell.get("refused_machines") or ():  # an API of an older release tells none
+        yield f"Cell {cell['name']}: {two_machines_text(each['host'], each['machine'], each['refused'])}"
     if waiting := cell.get("waiting_sizes"):  # an API of an older release tells none
         text = f"hosts report sizes that wait for 'superconductor host accept': {', '.join(waiting[:NAMED_HOSTS])}"
         yield f"Cell {cell['name']}: {len(waiting)} {text}"

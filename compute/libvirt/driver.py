@@ -95,6 +95,10 @@ class LibvirtDriver:
         self._under_way: set[str] = set()  # uuids that a spawn or a destroy of this process works on
         self._defining = threading.Lock()  # from reading what other guests have for themselves until the next one has its part
 
+    @property
+    def instances_folder(self) -> str:
+        return str(self._files.instances_path)
+
     # -- the life of a guest -------------------------------------------------------------------------------------------------------
 
     def spawn(

@@ -17,10 +17,11 @@ from db.sql import by_name, clock, dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
 from db.sql.readable import complain_of_odd, readable
-from objects import notification, stored
+from objects import errors, notification, stored
 from objects.base import Object
 from objects.compute_node import Service
 from objects.feed import EventKind
+from objects.machine import REFUSAL_SHOWN_S, Machine, RefusedMachine, refusal_of, two_machines_text
 from objects.messages_version import SPAN
 from objects.notification import EventType
 from objects.process import About
@@ -31,12 +32,13 @@ _BEAT_AT = Upsert(services, key=("host", "binary"), replaced=("last_seen", "vers
 
 
 class Beat(Object, frozen=True, kw_only=True):
-    """One sign of life. ``stopping``: of a process that takes no more orders."""
+    """One sign of life. ``stopping``: of a process that takes no more orders. ``machine``: the ID of its machine, if it says so."""
 
     host: str
     binary: str
     version: int = 1
     stopping: bool = False
+    machine: str = ""
 
 
 def heartbeat(tx: CellTransaction, host: str, binary: str, version: int, now: float | None = None) -> None:
@@ -88,31 +90,64 @@ _RENEW = (
     )
     .values(report_count=services.c.report_count + sa.literal_column("1"), last_seen=clock.Now())
 )
+_RENEW_ADMITTED = _RENEW.where(sa.or_(services.c.machine.is_(None), services.c.machine.in_(dialect.uuids("machines"))))
+"""Any of the machines will do: one that sends a heartbeat is alive, also if it is that of another host."""
 _LAST_SEEN: sa.Select[Any] = (
-    sa.select(services.c.host, services.c.last_seen, services.c.version, services.c.stopping)
+    sa.select(services.c.host, services.c.last_seen, services.c.version, services.c.stopping, services.c.machine)
     .where(services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids("hosts")))
     .order_by(services.c.host)
     .with_for_update()
 )
 
 
-def gathered_heartbeats(tx: CellTransaction, beats: Sequence[ArrivedBeat]) -> None:
+def gathered_heartbeats(tx: CellTransaction, beats: Sequence[ArrivedBeat]) -> list[str]:
     """Heartbeats of processes that are not stopping, some time after they arrived: one statement for those that change nothing.
 
     A service may have announced its stop since, through another conductor. Such a row is later than the heartbeat, and stays.
+    Those of machines that were not admitted change nothing. Returns their hosts.
     """
-    kinds: dict[tuple[str, int], dict[str, ArrivedBeat]] = {}
+    foreign: list[str] = []
+    kinds: dict[tuple[str, int, bool], dict[str, ArrivedBeat]] = {}
     for each in sorted(beats, key=lambda each: each.at):
-        kinds.setdefault((each.beat.binary, each.beat.version), {})[each.beat.host] = each
-    for (binary, version), by_host in sorted(kinds.items()):
+        kinds.setdefault((each.beat.binary, each.beat.version, bool(each.beat.machine)), {})[each.beat.host] = each
+    for (binary, version, has_machine), by_host in sorted(kinds.items()):
         hosts = sorted(by_host)
         for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
             some = hosts[start : start + dialect.IN_LIST_SIZE]
-            values = {"of": binary, "hosts": some}
-            if tx.execute(_RENEW, values | {"known_version": version}).rowcount < len(some):
+            values: dict[str, Any] = {"of": binary, "hosts": some}
+            machines = {"machines": sorted({by_host[host].beat.machine for host in some})} if has_machine else {}
+            renew = _RENEW_ADMITTED if has_machine else _RENEW
+            if tx.execute(renew, values | machines | {"known_version": version}).rowcount < len(some):
                 rows: dict[str, sa.Row[Any]] = {row.host: row for row in tx.execute(_LAST_SEEN, values)}
-                changed = [host for host in some if _is_changed(rows.get(host), by_host[host])]
+                odd = {host for host in some if _is_foreign(rows.get(host), by_host[host].beat)}
+                changed = [host for host in some if host not in odd and _is_changed(rows.get(host), by_host[host])]
                 heartbeats(tx, [by_host[host].beat for host in changed])
+                foreign += sorted(odd)
+    return foreign
+
+
+_MACHINES: sa.Select[Any] = sa.select(services.c.host, services.c.machine).where(
+    services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids("hosts")), services.c.machine.is_not(None)
+)
+
+
+def admitted_heartbeats(tx: CellTransaction, beats: Sequence[Beat]) -> list[Beat]:
+    """Heartbeats that cannot wait. Those of machines that were not admitted change nothing, and are returned."""
+    rows: dict[tuple[str, str], sa.Row[Any]] = {}
+    for binary in sorted({beat.binary for beat in beats if beat.machine}):
+        hosts = sorted({beat.host for beat in beats if beat.machine and beat.binary == binary})
+        for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
+            some = hosts[start : start + dialect.IN_LIST_SIZE]
+            for row in tx.execute(_MACHINES, {"of": binary, "hosts": some}):
+                rows[row.host, binary] = row
+    foreign = [beat for beat in beats if _is_foreign(rows.get((beat.host, beat.binary)), beat)]
+    heartbeats(tx, [beat for beat in beats if beat not in foreign])
+    return foreign
+
+
+def _is_foreign(row: sa.Row[Any] | None, beat: Beat) -> bool:
+    """Whether another machine than that of the heartbeat was admitted."""
+    return row is not None and bool(beat.machine) and row.machine not in (None, beat.machine)
 
 
 def _is_changed(row: sa.Row[Any] | None, arrived: ArrivedBeat) -> bool:
@@ -123,11 +158,57 @@ def _is_changed(row: sa.Row[Any] | None, arrived: ArrivedBeat) -> bool:
     return bool(says_more and row.last_seen < arrived.at)
 
 
-_INTRODUCE = (
-    sa.update(services)
-    .where(services.c.host == sa.bindparam("of"), services.c.binary == sa.bindparam("kind"))
-    .values(last_seen=clock.Now(), started_at=clock.Now() - sa.bindparam("uptime"))
+_ITS_ROW = (services.c.host == sa.bindparam("of"), services.c.binary == sa.bindparam("kind"))
+_INTRODUCE = sa.update(services).where(*_ITS_ROW).values(last_seen=clock.Now(), started_at=clock.Now() - sa.bindparam("uptime"))
+_ADMITTED = (
+    sa.select(services.c.machine, services.c.machine_name, services.c.refused, services.c.last_seen, clock.Now().label("now"))
+    .where(*_ITS_ROW)
+    .with_for_update()
 )
+_SET_MACHINE = sa.update(services).where(*_ITS_ROW)
+
+
+class HostAdmission(NamedTuple):
+    """Whether a machine was admitted as a host. ``other``: the name of the machine that the host had before, or has.
+
+    ``is_new``: of a refusal, that the machine was not refused before.
+    """
+
+    is_admitted: bool
+    other: str | None = None
+    is_new: bool = False
+
+
+def admit(tx: CellTransaction, beat: Beat, machine: Machine, down_time: float) -> HostAdmission:
+    """Whether the machine may run as the host (``objects.machine.refusal_of``). A refusal is written.
+
+    Call ``introduce`` afterwards if it may, in the same transaction. ``down_time``: seconds of silence.
+    """
+    if not machine.id:
+        return HostAdmission(is_admitted=True)
+    which = {"of": beat.host, "kind": beat.binary}
+    row = tx.execute(_ADMITTED, which).first()
+    if row is None:  # of two machines that come at once, the second one waits here for the first one's row
+        heartbeats(tx, [beat])
+        row = tx.execute(_ADMITTED, which).one()
+    before = stored.load_or_none(row.refused, RefusedMachine)
+    refused = refusal_of(row.machine, row.last_seen, before, machine, row.now, down_time)
+    other = row.machine_name or "" if row.machine not in (None, machine.id) else None
+    if refused is None:
+        return HostAdmission(is_admitted=True, other=other)
+    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump(refused)})
+    return HostAdmission(is_admitted=False, other=other, is_new=before is None or before.id != machine.id)
+
+
+def accept_machine(tx: CellTransaction, host: str, binary: str) -> RefusedMachine:
+    """Let the machine that was refused take over with its next attempt. Returns it. Raises NotFound."""
+    which = {"of": host, "kind": binary}
+    refused = stored.load_or_none(get(tx, host, binary).refused, RefusedMachine)
+    if refused is None:
+        raise errors.NotFound(f"No other machine has asked to run as host '{host}'")
+    accepted = msgspec.structs.replace(refused, accepted=True)
+    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump(accepted)})
+    return accepted
 
 
 def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> None:
@@ -136,9 +217,14 @@ def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, i
     ``identified``: it is shown to be the host's. The first time, the feed tells of its nodes again, for who left them aside.
     """
     heartbeats(tx, [beat])
-    if identified and not get(tx, beat.host, beat.binary).identified:
+    before = get(tx, beat.host, beat.binary)
+    if identified and not before.identified:
         compute_nodes.retell(tx, beat.host, time.time())
     values = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
+    if beat.machine:
+        refused = stored.load_or_none(before.refused, RefusedMachine)
+        is_other = refused is not None and refused.id != beat.machine
+        values |= {"machine": beat.machine, "machine_name": about.machine, "refused": before.refused if is_other else None}
     tx.execute(_INTRODUCE, {"of": beat.host, "kind": beat.binary} | values)
 
 
@@ -156,6 +242,7 @@ _INTRODUCED = sa.select(sa.literal(1)).where(
     services.c.stopping == sa.false(),
     _STARTED_AFTER.between(-SAME_START_S, SAME_START_S),
 )
+_INTRODUCED_BY_MACHINE = _INTRODUCED.where(services.c.machine == sa.bindparam("its_machine"))
 
 
 def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> bool:
@@ -170,6 +257,8 @@ def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, 
         "its_version": beat.version,
         "is_identified": identified,
     }
+    if beat.machine:
+        return tx.execute(_INTRODUCED_BY_MACHINE, values | {"its_machine": beat.machine}).first() is not None
     return tx.execute(_INTRODUCED, values).first() is not None
 
 
@@ -209,6 +298,20 @@ class SeenService(NamedTuple):
 
     service: Service
     age: float
+
+    @property
+    def refused(self) -> RefusedMachine | None:
+        """Another machine with the host's name that was refused lately."""
+        refused = stored.load_or_none(self.service.refused, RefusedMachine)
+        now = self.service.last_seen + self.age
+        return refused if refused is not None and now - refused.last <= REFUSAL_SHOWN_S else None
+
+    @property
+    def two_machines(self) -> str:
+        """That two machines have the host's name; empty if they do not."""
+        if (refused := self.refused) is None:
+            return ""
+        return two_machines_text(self.service.host, self.service.machine_name or "", refused.name)
 
 
 _AGE = (clock.Now() - services.c.last_seen).label("age")

@@ -160,6 +160,9 @@ services = table(
     sa.Column("pid", sa.Integer),
     sa.Column("started_at", Time),
     sa.Column("identified", sa.Boolean),  # whether the broker confirmed it as the host's; NULL: it never introduced itself
+    sa.Column("machine", sa.String(64)),  # the machine that runs as the host; NULL: its agent is of an older release
+    sa.Column("machine_name", Name),
+    sa.Column("refused", Json),  # RefusedMachine: another machine with this name; NULL: none
     sa.UniqueConstraint("host", "binary"),
 )
 

@@ -24,9 +24,10 @@ import msgspec
 from oslo_config import cfg
 
 from cells import opts as cells_opts
+from compute import machine
 from compute import opts as compute_opts
 from compute.heartbeats import Heartbeats
-from compute.main import VERSION, ComputeService, make_reporter
+from compute.main import ADMISSION_WAIT_S, VERSION, ComputeService, make_reporter
 from compute.process import CLEANUP_TIME_S
 from compute.rounds import AgentThreads
 from conductor import opts as conductor_opts
@@ -36,6 +37,7 @@ from deploy.local.shape import AGENTS, CONDUCTORS
 from images import opts as images_opts
 from objects import typed
 from rpc import compute
+from rpc.server import TopicServer
 from rpc.transport import Bus
 from service import config, logs, process, upgrade_levels
 from service.opts import list_opts
@@ -55,11 +57,13 @@ class CellAgents:
         settings = compute_opts.settings(conf)
         self._bus = Bus(conf.transport_url, name=f"cell of {hosts[0]}")
         self._reporter = make_reporter(settings, self._bus)
-        self._heartbeats = Heartbeats(self._bus, settings.report_interval, VERSION)
+        own = machine.identify(settings.simulated.state_path)
+        self._heartbeats = Heartbeats(self._bus, settings.report_interval, VERSION, own.id)
         self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEANUP_TIME_S))
         self._settings = [msgspec.structs.replace(settings, host=host) for host in hosts]
         self._threads = threads
         self._services: list[ComputeService] = []
+        self._server: TopicServer | None = None
 
     def start(self, stopped: threading.Event) -> None:
         """Wait for the bus, then start all agents."""
@@ -71,16 +75,21 @@ class CellAgents:
         for service in self._services:
             service.prepare()
         self._reporter.start()
-        server = compute.serve_each(self._bus, {host: service.endpoint() for host, service in services.items()})
         for service in self._services:
-            service.begin(server)
+            service.begin(is_served=True)
+        end = time.monotonic() + ADMISSION_WAIT_S
+        for service in self._services:
+            service.wait_for_admission(max(0.0, end - time.monotonic()))
+        self._server = compute.serve_each(self._bus, {host: service.endpoint() for host, service in services.items()})
         self._heartbeats.start()
-        wait_for("the topics of the hosts", server.check, stopped)
+        wait_for("the topics of the hosts", self._server.check, stopped)
 
     def stop(self, pool: ThreadPoolExecutor) -> None:
         """Stop all agents within the drain time-out."""
         end = time.monotonic() + self._drain_timeout
         self._heartbeats.stop()
+        if self._server is not None:
+            self._server.stop()
         list(pool.map(lambda service: service.stop(max(0.0, end - time.monotonic())), self._services))
         self._reporter.stop()
         self._bus.close()

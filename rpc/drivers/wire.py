@@ -68,6 +68,7 @@ class RabbitCall(WireCall, kw_only=True):
     project_id: str = msgspec.field(name="_context_project_id", default="")
     user_id: str = msgspec.field(name="_context_user_id", default="")
     is_admin: bool = msgspec.field(name="_context_is_admin", default=False)
+    machine: str = msgspec.field(name="_context_machine", default="")
 
     @property
     def context(self) -> RequestContext:
@@ -77,6 +78,7 @@ class RabbitCall(WireCall, kw_only=True):
             project_id=one_line(self.project_id, CONTEXT_SIZE),
             user_id=one_line(self.user_id, CONTEXT_SIZE),
             is_admin=self.is_admin,
+            machine=one_line(self.machine, CONTEXT_SIZE),
         )
 
 

@@ -20,6 +20,7 @@ from deploy.servers import RabbitMQ
 from objects.context import RequestContext
 from rpc.transport import Bus
 from service.periodic import wait_until
+from tests.support.cell_conductor import DatabaselessConductor
 from tests.support.cell_site import Host, Site
 from tests.support.ground import Ground, GroundFolder
 from tests.support.region import PACE, Region, host, running
@@ -91,11 +92,14 @@ def test_what_the_broker_has_lost_is_sent_again_from_the_rows(tmp_path: Path, br
     cloud = World(place, HOSTS)
     try:
         cloud.begin()
+        conductors = [DatabaselessConductor(bus) for bus in cloud.buses.values()]
         for host in cloud.homes:
             cloud.start_agent(host)
         for agents in cloud.agents.values():
             agents.stop()
             agents.services.clear()
+        for conductor in conductors:
+            conductor.stop()
         specs = [cloud.accept(3, timeout=20 * PATIENCE) for _ in range(4)]  # the broker's commands take seconds each
         uuids = [uuid for spec in specs for uuid in cloud.conductor("one").drive(spec, upto="ordered").uuids]
         held = sum(lose(broker, place.vhost(cell)) for cell in cloud.cells)

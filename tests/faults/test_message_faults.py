@@ -290,6 +290,8 @@ QUESTIONS = (
 """They change no row, and who asks is told if there is no answer: ``test_api_console.py``, ``test_api_dry_run.py`` and so on."""
 OF_SHARED_PROCESSES = ("cell-conductor.report_states",)
 """Heartbeats of agents that share a process. The next one says the same: ``test_heartbeats_together.py``."""
+OF_TWO_MACHINES = ("compute.introduce_again",)
+"""It follows each heartbeat of a machine that was not admitted: ``test_two_machines_of_a_host.py``."""
 CASTS = ("super-conductor.", "compute.", "cell-conductor.report_state")
 """They have no answer to be lost."""
 
@@ -312,7 +314,7 @@ def world() -> Iterator[SteppedWorld]:
 
 
 def test_every_message_has_a_case() -> None:
-    assert set(messages()) == {*CASES, *QUESTIONS, *OF_SHARED_PROCESSES}
+    assert set(messages()) == {*CASES, *QUESTIONS, *OF_SHARED_PROCESSES, *OF_TWO_MACHINES}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

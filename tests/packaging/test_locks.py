@@ -33,7 +33,7 @@ LOCKS = {
     "db/cell/compute_nodes.py": 1,
     "db/cell/instance_rows.py": 2,
     "db/cell/minimal_end.py": 1,
-    "db/cell/services.py": 1,
+    "db/cell/services.py": 2,
     "db/cell/staging.py": 1,
     "db/dead_letters.py": 1,
     "db/outbox.py": 1,

@@ -11,6 +11,7 @@ from compute.simulated import SimulatedDriver
 from rpc.transport import Bus
 from tests.support.agents import Agents
 from tests.support.api import TENANT, Front
+from tests.support.cell_conductor import DatabaselessConductor
 
 
 def active_server(front: Front) -> str:
@@ -27,6 +28,7 @@ def active_server(front: Front) -> str:
 def its_guest(front: Front, server: str, folder: Path, *, vcpus: int = 1, memory_mb: int = 1) -> Iterator[SimulatedDriver]:
     """The hypervisor of that host, with the server's guest, and an agent."""
     bus = Bus(front.ground.bus("cell1"))
+    conductor = DatabaselessConductor(bus)
     agents = Agents(bus, folder)
     agents.start("h1")
     started = Guest(
@@ -36,4 +38,5 @@ def its_guest(front: Front, server: str, folder: Path, *, vcpus: int = 1, memory
     driver._journal.add(started)
     yield driver
     agents.stop()
+    conductor.stop()
     bus.close()

@@ -34,7 +34,44 @@ CONTEXT = RequestContext(request_id="req-test")
 PATIENCE = 90.0
 """Seconds that a test waits for what must come."""
 
+AWAY = errors.DatabaseUnavailable("The database of the cell is away.")
 FLAVOR = Flavor(flavor_id="1", name="tiny", vcpus=1, memory_mb=512, root_gb=1)
+
+
+class DatabaselessConductor:
+    """A cell conductor that admits every agent, and whose database is away: it answers nothing else."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._server = serve(bus, "conductor-1", self)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        raise AWAY
+
+    def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
+        raise AWAY
+
+    def holdings(self, context: RequestContext, host: str) -> list[Holding]:
+        raise AWAY
+
+    def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
+        raise AWAY
+
+    def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
+        pass
+
+    def report_states(
+        self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
+    ) -> None:
+        pass
+
+    def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
+        pass
+
+    def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
+        raise AWAY
 
 
 class MemoryCell:

@@ -40,6 +40,8 @@ class Host:
         self.deletes: list[tuple[str, int]] = []
         self.tasks: list[tuple[str, int]] = []
         """Instance and number."""
+        self.introductions = 0
+        """How often it was asked to introduce itself."""
         self.server = serve(bus, name, self)
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
@@ -51,6 +53,9 @@ class Host:
 
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         self.tasks += [(order.instance_uuid, order.number) for order in orders]
+
+    def introduce_again(self, context: RequestContext) -> None:
+        self.introductions += 1
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         return f"{uuid} {lines}"

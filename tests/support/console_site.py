@@ -14,6 +14,7 @@ from compute.driver import Guest
 from rpc.transport import Bus
 from tests.support.agents import Agents, GatedDriver
 from tests.support.api import NEWEST, TENANT, Front
+from tests.support.cell_conductor import DatabaselessConductor
 
 MEMBER = TENANT | NEWEST
 SERIAL = {"protocol": "serial", "type": "serial"}
@@ -30,6 +31,7 @@ class ConsoleSite:
         self.proxy = ConsoleProxyService(ProxySettings(port=0, urls=urls, **proxy), self.front.database, listener)
         self.proxy.start()
         self.bus = Bus(self.front.ground.bus("cell1"))
+        self.conductor = DatabaselessConductor(self.bus)
         self.agents = Agents(self.bus, path)
 
     def host(self, **settings: Any) -> GatedDriver:
@@ -64,5 +66,6 @@ class ConsoleSite:
     def close(self) -> None:
         self.proxy.stop()
         self.agents.stop()
+        self.conductor.stop()
         self.bus.close()
         self.front.close()

@@ -34,6 +34,10 @@ class Hypervisor:
         self.destroyed: list[str] = []
         """Uuids whose guest ran and was destroyed."""
 
+    @property
+    def instances_folder(self) -> str:
+        return ""
+
     def spawn(
         self, guest: Guest, spec: GuestSpec, secrets: BootSecrets | None, cancel: threading.Event, origin: Origin | None = None
     ) -> None:

@@ -255,7 +255,7 @@ class AgentProcess(Process):
         agent.found(self.driver.guests())
         for first in ("audit", "beat", "introduce"):
             self.begin(first)
-        endpoint = AgentEndpoint(agent, lambda: None)
+        endpoint = AgentEndpoint(agent, service._rounds)
         world.network.serve(HOMES[host], compute.TOPIC, host, host, endpoint, compute.ComputeEndpoint, pauses=False)
 
     @property

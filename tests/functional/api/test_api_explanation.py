@@ -18,10 +18,12 @@ from db.api.operations import accepting
 from db.api.operations.accepting import NewOperation
 from db.api.servers import mappings
 from db.cell import services
+from db.cell.services import Beat
 from objects.cell import CellMapping
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
+from objects.machine import Machine
 from objects.operation import OperationKind
-from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY
+from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
 
@@ -294,6 +296,14 @@ def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:
     assert (told["message"], told["decisions"], told["would_have_fitted"]) == (explanation.UNDECIDED, [], None)
 
 
+def test_the_status_names_two_machines_of_one_host(front: Front) -> None:
+    beat = Beat(host="h1", binary=AGENT_BINARY, machine="a" * 32)
+    front.cell.write(services.introduce, beat, About(machine="rack-a"), 1.0)
+    front.cell.write(services.admit, beat, Machine(id="b" * 32, name="rack-b"), 60.0)
+    [cell] = front.get("/v2.1/superconductor/status").json["status"]["cells"]
+    assert cell["refused_machines"] == [{"host": "h1", "machine": "rack-a", "refused": "rack-b"}]
+
+
 def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> None:
     """For administrators."""
     running = front.boot(max_count=2)
@@ -321,6 +331,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
             "disabled_hosts": 0,
             "unmapped_hosts": 2,
             "shared_user_hosts": 0,
+            "refused_machines": [],
             "dead_letters": {},
             "waiting_sizes": [],
             "servers": {"active": 1, "building": 1},

@@ -48,6 +48,9 @@ class Agent:
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         raise AssertionError("no task was ordered")
 
+    def introduce_again(self, context: RequestContext) -> None:
+        raise AssertionError("no introduction was asked for")
+
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         raise AssertionError("no console was asked for")
 

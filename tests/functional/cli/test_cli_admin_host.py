@@ -11,11 +11,15 @@ import pytest
 from cells import administration
 from db.api.deployment import host_mappings
 from db.cell import compute_nodes, feed, services
+from db.cell.tables import services as service_rows
 from db.sql.engine import Database
+from objects import stored
 from objects.cell import HostMapping
 from objects.feed import EventKind
 from objects.host_limits import HostLimits
 from objects.host_terms import Ratios
+from objects.machine import Machine, RefusedMachine
+from objects.process import AGENT_BINARY, About
 from tests.support.cell_databases import Cells, closed_port
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
@@ -182,6 +186,46 @@ def test_delete_forgets_hosts_that_are_silent(cells: Cells, shell: Shell) -> Non
     assert "Host 'fresh' is up: stop its agent first" in up
     assert "Host 'nobody' is not mapped to a cell" in unknown
     assert [row["Host"] for row in shell.json("host list")] == ["fresh"]
+
+
+class TestTwoMachines:
+    """Two machines with the name of one host."""
+
+    ADMITTED, REFUSED = (Machine(id=letter * 32, name=f"rack-{letter}") for letter in "ab")
+    SECOND_BEAT = services.Beat(host="e1", binary=AGENT_BINARY, machine="b" * 32)
+
+    @pytest.fixture
+    def east(self, cells: Cells, shell: Shell) -> Database:
+        cells.report("east", "e1", "e2")
+        shell.done("-q host discover")
+        database = Database(sqlite_url(cells.folder, "east"))
+        beat = services.Beat(host="e1", binary=AGENT_BINARY, machine=self.ADMITTED.id)
+        database.write(services.introduce, beat, About(machine=self.ADMITTED.name), 1.0)
+        assert not database.write(services.admit, self.SECOND_BEAT, self.REFUSED, 60.0).is_admitted
+        return database
+
+    def test_both_are_named(self, east: Database, shell: Shell) -> None:
+        text = "two machines are called e1: rack-a runs as the host, and rack-b is refused."
+        shown = shell.json("host show e1")
+        assert shown["Machine"] == "rack-a"
+        assert [problem[: len(text)] for problem in shown["Problems"]] == [text]
+        for command in ("host list", "service list"):
+            outcome = shell(command)
+            assert (outcome.status, text in outcome.err) == (0, True)
+        assert shell.json("host show e2")["Problems"] == []
+
+    def test_one_that_no_longer_asks_is_not_named(self, east: Database, shell: Shell) -> None:
+        """It asked two minutes ago, and the other one has reported since."""
+        refused = RefusedMachine(id="b", name="rack-b", since=1.0, last=time.time() - 120.0)
+        east.write(lambda tx: tx.execute(service_rows.update().values(refused=stored.dump(refused))))
+        assert shell.json("host show e1")["Problems"] == []
+        assert "two machines" not in shell("host list").err
+
+    def test_the_refused_one_takes_over_when_an_operator_says_so(self, east: Database, shell: Shell) -> None:
+        outcome = shell("host accept --machine e1 e2 -f value")
+        assert (outcome.status, outcome.out) == (1, "e1 rack-b\n")
+        assert "No other machine has asked to run as host 'e2'" in outcome.err
+        assert east.write(services.admit, self.SECOND_BEAT, self.REFUSED, 60.0).is_admitted
 
 
 class TestTerms:

@@ -31,6 +31,8 @@ from db.api.operations import accepting, operations
 from db.api.operations.accepting import NewOperation
 from db.api.queue import leases
 from db.api.servers import images, mappings
+from db.cell import services
+from db.cell.services import Beat
 from db.cell.tables import cell_processes
 from images.store import FolderStore
 from objects import errors
@@ -39,8 +41,9 @@ from objects.context import RequestContext
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount
 from objects.diagnostics import Diagnostics, DiskDiagnostics, GuestState
 from objects.instance import FailureClass
+from objects.machine import Machine
 from objects.operation import OperationKind
-from objects.process import CONDUCTOR_BINARY, About, Process
+from objects.process import AGENT_BINARY, CONDUCTOR_BINARY, About, Process
 from objects.relaxation import Asked, Relaxation, RelaxationPair
 from objects.spec import BootSecrets
 from rpc.scheduler import SchedulerClient
@@ -522,6 +525,13 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
     assert "cell1" not in text
 
 
+def test_status_names_two_machines_of_one_host(front: Front, operator: Operator) -> None:
+    beat = Beat(host="h1", binary=AGENT_BINARY, machine="a" * 32)
+    front.cell.write(services.introduce, beat, About(machine="rack-a"), 1.0)
+    front.cell.write(services.admit, beat, Machine(id="b" * 32, name="rack-b"), 60.0)
+    assert "Cell cell1: two machines are called h1: rack-a runs as the host, and rack-b is refused." in operator.done("status")
+
+
 def test_status_counts(front: Front, operator: Operator) -> None:
     """Tables for people, everything for programs."""
     running = front.boot()
@@ -536,6 +546,7 @@ def test_status_counts(front: Front, operator: Operator) -> None:
     assert operator.json("status")["cells"][0]["servers"] == {"active": 1}
     assert operator.json("status")["hosts_in_two_cells"] == []
     assert "Dead letters" not in text
+    assert "two machines" not in text
     assert "Open operations" not in text
     now = time.time()
     stop = NewOperation(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compute.heartbeats import Heartbeats
+from compute.machine import identify
 from compute.main import VERSION, ComputeService, make_reporter
 from compute.rounds import AgentThreads
 from objects.instance import State
@@ -24,7 +25,7 @@ HOSTS = ("h1", "h2", "h3")
 def services(bus: Bus, tmp_path: Path) -> Iterator[dict[str, ComputeService]]:
     """Agents of several hosts that share all that can be shared."""
     reporter = make_reporter(settings(tmp_path), bus).start()
-    threads, heartbeats = AgentThreads("hosts", 4).start(), Heartbeats(bus, 0.05, VERSION)
+    threads, heartbeats = AgentThreads("hosts", 4).start(), Heartbeats(bus, 0.05, VERSION, identify(str(tmp_path)).id)
     made = {
         host: ComputeService(
             settings(tmp_path, host, stats_interval=0.05), bus, reporter=reporter, threads=threads, heartbeats=heartbeats
@@ -33,12 +34,14 @@ def services(bus: Bus, tmp_path: Path) -> Iterator[dict[str, ComputeService]]:
     }
     for service in made.values():
         service.prepare()
-    server = compute.serve_each(bus, {host: service.endpoint() for host, service in made.items()})
     for service in made.values():
-        service.begin(server)
+        service.begin(is_served=True)
+    assert all(service.wait_for_admission(PATIENCE) for service in made.values())
+    server = compute.serve_each(bus, {host: service.endpoint() for host, service in made.items()})
     heartbeats.start()
     yield made
     heartbeats.stop()
+    server.stop()
     for service in made.values():
         service.stop(0.0)
     reporter.stop()

@@ -78,7 +78,8 @@ def messages(interface: type) -> st.SearchStrategy[Poison]:
 
     def call(method: str) -> st.SearchStrategy[dict[str, Any]]:
         arguments = st.fixed_dictionaries({}, optional=dict.fromkeys(known.get(method, ["x"]), VALUES))
-        optional = {"_msg_id": LEAVES, "_reply_q": LEAVES, "_unique_id": LEAVES, "namespace": LEAVES, "_context_user_id": LEAVES}
+        texts = ("_msg_id", "_reply_q", "_unique_id", "namespace", "_context_user_id", "_context_machine")
+        optional = dict.fromkeys(texts, LEAVES)
         required = {"method": st.just(method), "args": arguments, "version": st.just("1.0"), "_context_request_id": st.just("r")}
         return st.fixed_dictionaries(required, optional=optional)
 

@@ -199,6 +199,9 @@ class Agent(Recorder):
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         self.calls.append(("do_tasks", context, *orders))
 
+    def introduce_again(self, context: RequestContext) -> None:
+        self.calls.append(("introduce_again", context))
+
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         if not self.let_go.wait(PATIENCE):
             raise errors.NotFound("Nobody let go.")
@@ -346,6 +349,21 @@ def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
     assert [answer.result() for answer in answers if answer.exception() is None] == [
         f"i1 {n}" for n, answer in enumerate(answers) if answer.exception() is None
     ]
+
+
+def test_a_message_of_an_agent_names_its_machine(bus: Bus) -> None:
+    endpoint, context = Conductor(), msgspec.structs.replace(CONTEXT, machine="a" * 32)
+    cell_conductor.serve(bus, "c1", endpoint, threads=1)
+    CellConductorClient(bus).update_resource_stats(context, NODE)
+    assert [call[1] for call in endpoint.calls] == [context]
+
+
+def test_agents_are_asked_to_introduce_themselves(bus: Bus) -> None:
+    agents = {host: Agent() for host in ("h1", "h2")}
+    for host, agent in agents.items():
+        compute.serve(bus, host, agent)
+    ComputeClient(bus).introduce_again(CONTEXT, list(agents))
+    assert wait_until(lambda: all(agent.calls == [("introduce_again", CONTEXT)] for agent in agents.values()), PATIENCE)
 
 
 def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:

@@ -16,7 +16,7 @@ from rpc.backport import CHANGES, VERSIONS, message_version
 from rpc.codec import all_messages
 
 FINGERPRINTS = {
-    "About": "1.1-77af70ec7dbd",
+    "About": "1.2-4349c324733a",
     "BuildOrder": "1.7-a29c151e7814",
     "BuildOrders": "2.13-96477b0857d3",
     "Capacity": "1.0-d1751b277fd5",
