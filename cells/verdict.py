@@ -103,20 +103,35 @@ def _two_run(first: InstanceRow, second: InstanceRow) -> OperationVerdict:
 
 
 def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
-    """The server is the body that may run. If none may, it is the latest that is held."""
+    """The server is the body that may run. If none may, it is the latest that is held.
+
+    A body that had an operation of its own is the server, although it is held: the move that has made it had ended before. Only
+    the row of a restored cell can still permit an earlier one to run.
+    """
     rows = sorted(seen.rows.values(), key=lambda row: row.turn, reverse=True)
     running = [row for row in rows if row.may_run]
     if len(running) > 1:
         return _two_run(*running[:2])
+    if len(running) == 1 and (source := _source_of(running[0], operation, rows)) is not None:
+        return msgspec.structs.replace(_arrive(source), twin=running[0].uuid)
+    latest = latest_of(rows)
+    if running and running[0].turn < latest.turn and _is_held(latest) and latest.task_number >= (latest.turn + 1) * NUMBERS:
+        return _arrive(latest)
     if current := running or [row for row in rows if _is_held(row)]:
-        later = next((row.uuid for row in rows if row.turn > current[0].turn and not _has_ended(row)), None)
+        turn = max(current[0].turn, turn_of(operation.number))
+        later = next((row.uuid for row in rows if row.turn > turn and not _has_ended(row)), None)
         return msgspec.structs.replace(_arrive(current[0]), twin=later)
     if building := [row for row in rows if not _has_ended(row)]:
         return _undecided(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
-    latest = latest_of(rows)
     if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
         return OperationVerdict(fate=Fate.END, body=latest.uuid)
     return OperationVerdict(fate=Fate.DELETE)
+
+
+def _source_of(current: InstanceRow, operation: Operation, rows: Iterable[InstanceRow]) -> InstanceRow | None:
+    """The body that is held for this one by a later operation: that is not over, as a resize waits for its user."""
+    number = current.turn * NUMBERS
+    return next((row for row in rows if number > operation.number and _is_held(row) and row.task_number == number), None)
 
 
 def latest_of(rows: Iterable[InstanceRow]) -> InstanceRow:

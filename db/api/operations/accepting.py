@@ -179,10 +179,21 @@ def _power_before_lost_move(source: Body, twin: Body) -> Power:
     return Power.OFF if twin.server.power is Power.OFF else Power.ON
 
 
-def moving(source: Body, twin: Body, now: float, *, frozen: str | None = None) -> Operation:
-    """The operation that has made the body ``twin``, as far as that is known. It is on its way."""
-    is_live, is_respawn = twin.server.power is Power.INCOMING, source.server.state == "error"
-    kind = OperationKind.RESPAWN if is_respawn else OperationKind.LIVE_MIGRATE if is_live else OperationKind.MIGRATE
+def _kind_of_lost_move(source: Body, twin: Body, spec: RequestSpec | None) -> OperationKind:
+    if source.server.state == "error":
+        return OperationKind.RESPAWN
+    if twin.server.power is Power.INCOMING:
+        return OperationKind.LIVE_MIGRATE
+    is_resize = spec is not None and spec.move is not None and spec.move.kind is MoveKind.RESIZE
+    return OperationKind.RESIZE if is_resize else OperationKind.MIGRATE
+
+
+def moving(source: Body, twin: Body, spec: RequestSpec | None, now: float, *, frozen: str | None = None) -> Operation:
+    """The operation that has made the body ``twin``, as far as that is known. It is on its way.
+
+    ``spec``: that of the twin's request. It tells a resize from a migration; without it nobody is asked to confirm.
+    """
+    kind = _kind_of_lost_move(source, twin, spec)
     new = str(uuid4())
     return Operation(
         uuid=new,
@@ -197,15 +208,31 @@ def moving(source: Body, twin: Body, now: float, *, frozen: str | None = None) -
         created_at=now,
         updated_at=now,
         deadline=now + LOST_MOVE_TIMEOUT_S,
-        held=not is_respawn,
+        held=kind is not OperationKind.RESPAWN,
         source_uuid=source.uuid,
         twin_uuid=twin.uuid,
         source_host=source.server.host,
         target_host=twin.server.host,
-        vcpus=twin.charge[0],
-        memory_mb=twin.charge[1],
+        vcpus=spec.flavor.vcpus if spec is not None else twin.charge[0],
+        memory_mb=spec.flavor.memory_mb if spec is not None else twin.charge[1],
         frozen=frozen,
     )
+
+
+def reopen(tx: ApiTransaction, source: Body, twin: Body, now: float, frozen: str) -> None:
+    """Open again the lost operation that has made ``twin``; all rows are locked. It is frozen for this reason.
+
+    Until it ends, the twin is charged for its growth only, as if the operation had just been accepted.
+    """
+    batch_id = twin.server.batch_id
+    spec = mappings.specs(tx, [batch_id]).get(batch_id)
+    store(tx, [moving(source, twin, spec, now, frozen=frozen)])
+    if spec is None:
+        return
+    cores, ram = growth_of(spec, source)
+    tx.execute(_CHARGE, {"uuid": twin.uuid, "cores": cores, "ram": ram})
+    less = QuotaUsage(cores=cores - twin.charge[0], ram=ram - twin.charge[1])
+    quotas.add(tx, twin.server.project_id, {twin.server.user_id: less})
 
 
 def last_number(home: Body, body: Body) -> int:
@@ -251,6 +278,11 @@ _NUMBER = (
     sa.update(instance_mappings)
     .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
     .values(last_number=sa.bindparam("number"))
+)
+_CHARGE = (
+    sa.update(instance_mappings)
+    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"))
+    .values(vcpus=sa.bindparam("cores"), memory_mb=sa.bindparam("ram"))
 )
 _OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
 

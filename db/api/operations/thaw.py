@@ -107,7 +107,8 @@ def carry_out(tx: ApiTransaction, stamp: Stamp, uuid: str, verdict: OperationVer
                 return NOTHING
             stepped = _end(tx, stamp, each, shown, body, verdict, now)
             if verdict.twin in bodies:
-                accepting.store(tx, [accepting.moving(body, bodies[verdict.twin], now, frozen=RESTORED)])
+                charged = operations.lock_bodies(tx, [body.uuid, verdict.twin])
+                accepting.reopen(tx, charged[body.uuid], charged[verdict.twin], now, RESTORED)
             return stepped
 
 

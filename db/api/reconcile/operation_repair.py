@@ -17,7 +17,7 @@ from db.api.queue import builds
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import operations as table
-from db.api.servers import hostnames
+from db.api.servers import hostnames, mappings
 from db.audit import operations as audit_operations
 from db.audit.operations import BodyRole
 from db.sql import dialect
@@ -25,6 +25,7 @@ from db.sql.connection import ApiTransaction
 from objects import stored
 from objects.instance import State
 from objects.instance_row import InstanceRow, Stray, TombstoneSnapshot
+from objects.move import MoveKind
 from objects.operation import Operation, OperationKind, OperationState
 from objects.quota import QuotaUsage
 from objects.task import Power
@@ -212,16 +213,31 @@ def follow_rows(tx: ApiTransaction, strays: Sequence[Stray], now: float) -> None
         if row.server_uuid is None or tx.execute(_GOES_ON, {"twin": row.uuid, "host": row.host, "now": now}).rowcount:
             continue  # its sweep switches, once the body has told that it is ACTIVE
         if row.may_run or stray.snapshot is not None:
-            _point(tx, row, now)
+            if not (_is_resized(tx, row) and _reopen(tx, row, now)):
+                _point(tx, row, now)
         elif row.state in (State.SCHEDULED, State.BUILDING, State.ACTIVE):
             _reopen(tx, row, now)
 
 
-def _reopen(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
-    """A move was under way to this body, or has ended with it: it goes on, once it was compared with the cells."""
+def _is_resized(tx: ApiTransaction, row: InstanceRow) -> bool:
+    """Whether a resize has made this body: it may wait for its user, with the body that it was before."""
+    batch_id = row.batch_id or row.uuid
+    spec = mappings.specs(tx, [batch_id]).get(batch_id)
+    return spec is not None and spec.move is not None and spec.move.kind is MoveKind.RESIZE
+
+
+def _reopen(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
+    """A move was under way to this body, or has ended with it: it goes on, once it was compared with the cells.
+
+    False: its server is this body already, has an open operation, which is compared first, or ended before this body ran.
+    """
     [each] = _locked(tx, [row.uuid])
-    if each.operation is None and each.home is not None and each.shown is not None and not each.is_shown:
-        accepting.store(tx, [accepting.moving(each.shown, each.body, now, frozen="the API database had lost it")])
+    if each.operation is not None or each.home is None or each.shown is None or each.is_shown:
+        return False
+    if row.may_run and each.shown.server.deleted:
+        return False
+    accepting.reopen(tx, each.shown, each.body, now, "the API database had lost it")
+    return True
 
 
 def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:

@@ -14,6 +14,8 @@ from cells.administration import CellChange
 from conductor.adopt_guest import Owner, adopt
 from conductor.audit.places import Places
 from conductor.main import SuperConductorService
+from db.api.operations import operations as api_operations
+from db.api.operations import steps
 from db.api.rows import incarnation
 from db.api.rows import tables as api
 from db.api.servers import mappings
@@ -22,7 +24,7 @@ from db.cell import tables as cell
 from objects.cell import CellState
 from objects.flavor import Flavor
 from objects.instance import Server, State
-from objects.operation import OperationArgs, OperationKind, Outcome
+from objects.operation import OperationArgs, OperationKind, OperationState, Outcome
 from objects.task import Power
 from service.periodic import wait_until
 from tests.support import backups, fleet
@@ -341,9 +343,13 @@ def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Reg
     region.begin()
     auditor = Auditor(cloud.conductor("auditor"), guests=False)
     assert wait_until(lambda: auditor.repair() == [] and auditor.kinds() == [], PATIENCE, 1.0), auditor.findings()
-    assert {uuid: region.server(uuid).body_uuid for uuid in bodies} == bodies
-    assert wait_until(lambda: set(region.guests()) == set(bodies.values()), PATIENCE, 0.2), "what nothing needs is gone"
+    assert wait_until(lambda: {uuid: region.server(uuid).body_uuid for uuid in bodies} == bodies, PATIENCE, 0.2)
+    [reopened] = cloud.api.read(api_operations.open_for, [resized]).values()
+    assert (reopened.kind, reopened.state) == (OperationKind.RESIZE, OperationState.VERIFY)
+    assert wait_until(lambda: set(region.guests()) == {*bodies.values(), resized}, PATIENCE, 0.2), "what nothing needs is gone"
     assert {uuid: region.server(uuid).state for uuid in bodies} == dict.fromkeys(bodies, "active")
+    assert cloud.keeper.ledger.write(steps.confirm, [reopened.uuid], cloud.api.now()).operations
+    assert wait_until(lambda: set(region.guests()) == set(bodies.values()), PATIENCE, 0.2), "what it was before is gone"
     assert region.server(stopped).power is Power.OFF
     assert cloud.ended(cloud.operate(stopped, OperationKind.START)).outcome is Outcome.DONE
     assert cloud.ended(cloud.operate(moved, OperationKind.MIGRATE, args=args)).outcome is Outcome.DONE

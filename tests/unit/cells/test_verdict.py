@@ -145,3 +145,21 @@ def test_a_later_move_on_its_way_is_told() -> None:
     held = row(T, power=Power.HELD, number=NUMBER + 4)
     verdict = judge(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={T: held, LATER: row(LATER, State.BUILDING)}))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
+
+
+def test_a_later_resize_that_waits_for_its_user_is_told() -> None:
+    held = row(T, power=Power.HELD, number=NUMBER + 4)
+    verdict = judge(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={S: GONE, T: held, LATER: row(LATER)}))
+    assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
+
+
+def test_the_move_that_is_compared_is_not_opened_again() -> None:
+    rows = {S: row(S, power=Power.HELD, number=NUMBER), T: row(T, number=NUMBER + 4)}
+    verdict = judge(opened(Kind.RESIZE, At.VERIFY), Seen(rows=rows))
+    assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, None)
+
+
+def test_a_body_that_had_an_operation_of_its_own_is_the_server_although_an_older_row_permits_its_source() -> None:
+    rows = {S: row(S), T: row(T, power=Power.HELD, number=NUMBER + 4)}
+    verdict = judge(opened(Kind.MIGRATE, At.PLACING), Seen(rows=rows))
+    assert (verdict.fate, verdict.body) == (Fate.ARRIVE, T)
