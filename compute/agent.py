@@ -191,11 +191,19 @@ class Agent:
 
     def do_tasks(self, orders: Sequence[TaskOrder]) -> None:
         """Begin these tasks, with one question to the cell for all of them. Those that are dropped are ordered again."""
-        self._report_tasks([build for order in orders if (build := self._tasks.take(order)) is not None])
+        wanted = self._in_force(orders)
+        self._report_tasks([build for order in wanted if (build := self._tasks.take(order)) is not None])
 
     def restore(self, orders: Sequence[TaskOrder]) -> None:
         """Bring guests back to the power of these tasks, which are over: their host has lost it."""
-        self._report_tasks([build for order in orders if (build := self._tasks.take(order, restores=True)) is not None])
+        wanted = self._in_force(orders)
+        self._report_tasks([build for order in wanted if (build := self._tasks.take(order, restores=True)) is not None])
+
+    def _in_force(self, orders: Sequence[TaskOrder]) -> list[TaskOrder]:
+        """Those that no later task of the guest has passed. Of the others the cell learns which task is the latest."""
+        passed = [order for order in orders if self._tasks.is_passed(order)]
+        self.recheck_guests([order.instance_uuid for order in passed])
+        return [order for order in orders if order not in passed]
 
     def stopped(self, guests: Sequence[tuple[Guest, int]]) -> None:
         """Report these guests, which are off, each with the number of its latest task on record."""
@@ -472,7 +480,10 @@ class Agent:
         failure: Failure | None = None
         again = False
         try:
-            self._carry_out(build, guest, work)
+            if work.restores:
+                self._carry_out(build, guest, work)
+            else:
+                self._do_once(build, guest, work)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; failures.classify handles every error
             failure = failures.classify(error, time.time(), work.secrets)
             if self._is_down(error, failure.message):
@@ -486,6 +497,25 @@ class Agent:
             self._report_tasks([build])
         else:
             self._destroy(build)
+
+    def _do_once(self, build: Build, guest: Guest, work: Work) -> None:
+        """Carry out the task, and have the driver keep its number, so that no restored cell repeats it or an earlier one.
+
+        The number of a task that may be repeated is kept before it begins: a guest may go over to another host while the agent
+        dies.
+        """
+        number, once = work.order.number, work.order.kind.once
+        if once and number == guest.last_task:
+            return
+        if not once:
+            self._note(build, number)
+        self._carry_out(build, build.guest or guest, work)
+        if once:
+            self._note(build, number)
+
+    def _note(self, build: Build, number: int) -> None:
+        self._driver.note_task(build.uuid, number)
+        self._tasks.noted(build, number)
 
     def _carry_out(self, build: Build, guest: Guest, work: Work) -> None:
         match work.order.kind:

@@ -38,7 +38,7 @@ class Guest(Object, frozen=True, kw_only=True):
     the driver keeps them here. ``numa_nodes``: the NUMA nodes of the host that it is tied to, as numbered in the driver's report.
     Each has an equal part of it. Empty: it is tied to none. ``image_hash``: see ``objects.spec.Image``.
     ``project_id``, ``user_id``, ``ports``: from ``guests()``, those of its ``GuestSpec``; ``ports`` as they are now. With them a
-    guest can be adopted whose records are lost.
+    guest can be adopted whose records are lost. ``last_task``: the number of its latest task (``note_task``); 0: it had none.
     """
 
     uuid: str
@@ -63,6 +63,7 @@ class Guest(Object, frozen=True, kw_only=True):
     project_id: str = ""
     user_id: str = ""
     ports: tuple[Port, ...] = ()
+    last_task: int = 0
 
     @property
     def takes(self) -> Amounts:
@@ -284,6 +285,14 @@ class ComputeDriver(Protocol):
         that was killed, only if it is among ``ports``. The config drive stays as it is.
 
         Raises ``errors.TaskFailed`` if it cannot; a driver without this method counts as such.
+        """
+        ...
+
+    def note_task(self, uuid: str, number: int) -> None:
+        """Keep the number of the guest's latest task durably, with the guest: its ``last_task``.
+
+        No task of a lower number is carried out after that, whatever a restored cell orders. A driver without this method keeps
+        none. Raises ``errors.TaskFailed``.
         """
         ...
 

@@ -111,6 +111,10 @@ class CheckedDriver:
             raise errors.TaskFailed("The hypervisor driver of this host does not change the network interfaces of a guest.")
         self._driver.set_interfaces(uuid, ports)
 
+    def note_task(self, uuid: str, number: int) -> None:
+        if hasattr(self._driver, "note_task"):
+            self._driver.note_task(uuid, number)
+
     def trouble(self) -> str | None:
         return self._driver.trouble() if hasattr(self._driver, "trouble") else None  # else written for an earlier release
 

@@ -109,11 +109,13 @@ class Guests:
 def confirms(record: Holding | None, guest: Guest, state: State) -> bool:
     """Whether the record is of this very guest, in this state. A guest that is being deleted counts as confirmed.
 
-    A delete of an earlier attempt does not cover the guest: the cell has to say that it covers this one too.
+    A delete of an earlier attempt does not cover the guest: the cell has to say that it covers this one too. A record that does
+    not know the guest's latest task is of a restored database, and learns it.
     """
     if record is None:
         return False
     if record.state == State.DELETING and (record.fence, record.attempt) >= (guest.fence, guest.attempt):
         return True
     same = (record.fence, record.attempt) == (guest.fence, guest.attempt)
+    same = same and record.task_number >= guest.last_task
     return same and record.state == state and builder_digest.is_same(record.builder, guest.builder, guest.uuid)

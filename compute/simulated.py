@@ -293,6 +293,11 @@ class SimulatedDriver:
         if (guest.macs, guest.ports) != (macs, ports):
             self._journal.change(msgspec.structs.replace(guest, macs=macs, ports=ports))
 
+    def note_task(self, uuid: str, number: int) -> None:
+        guest = self._guest(uuid)
+        if guest.last_task != number:
+            self._journal.change(msgspec.structs.replace(guest, last_task=number))
+
     def trouble(self) -> str | None:
         return None
 

@@ -57,6 +57,18 @@ class Tasks:
             build.phase = Phase.ASKING
             return build
 
+    def is_passed(self, order: TaskOrder) -> bool:
+        """Whether the guest has had a later task than that of the order: the cell's database was restored."""
+        with self._entries as entries:
+            build = entries.get(order.instance_uuid)
+            return build is not None and build.guest is not None and order.number < build.guest.last_task
+
+    def noted(self, build: Build, number: int) -> None:
+        """The driver keeps this number with the guest."""
+        with self._entries:
+            if build.guest is not None:
+                build.guest = msgspec.structs.replace(build.guest, last_task=number)
+
     def confirmed(self, build: Build) -> bool:
         """The cell has confirmed the guest. True: a task waited for that; ask the cell now."""
         with self._entries as entries:

@@ -66,4 +66,5 @@ def _unknown_guest(guest: Guest, reason: str) -> UnknownGuest:
         project_id=guest.project_id,
         user_id=guest.user_id,
         ports=guest.ports,
+        last_task=guest.last_task,
     )

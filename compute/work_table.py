@@ -125,6 +125,7 @@ class Entries:
 
     def report(self, kind: ReportKind, build: Build, *, attempt: int | None = None) -> Report:
         """A report of ``kind`` on this build. ``attempt`` None: the build's own."""
+        last_task = build.guest.last_task if build.guest is not None and kind is ReportKind.ACTIVE else 0
         return Report(
             kind=kind,
             instance_uuid=build.uuid,
@@ -135,4 +136,6 @@ class Entries:
             failure=build.failure if kind is ReportKind.FAILED else None,
             wants_secrets=build.wants_secrets and kind is ReportKind.ACCEPT,
             confirmed=build.confirmed and kind is ReportKind.ACTIVE,
+            last_task=last_task,
+            power=build.guest.power if build.guest is not None and last_task else "",
         )

@@ -7,7 +7,7 @@ from conductor.audit import mend
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
 from db.api.servers import addresses, mappings
-from db.audit import cell_rows, servers
+from db.audit import cell_rows, operations, servers
 from db.audit.servers import Record
 from db.cell import guest_adoption, tasks, unknown_guests
 from db.cell.guest_adoption import Lost, Told
@@ -16,7 +16,7 @@ from objects import errors
 from objects.base import Object
 from objects.flavor import Flavor
 from objects.instance import Server, State
-from objects.lifecycle import Refused
+from objects.lifecycle import LARGEST_LEARNED_TASK, Refused
 from objects.spec import Image, RequestSpec
 from objects.unknown_guest import UnknownGuest
 
@@ -155,8 +155,21 @@ def _lost(places: Places, reported: Reported, record: Record | None, owner: Owne
             turn=server.turn,
         )
     from_host.append(f"name {guest.name!r}")
-    turn = home.turn + 1 if home is not None else int(bool(guest.server_uuid))
-    return Lost(spec=spec, name=guest.name, created_at=places.api.now(), server_uuid=guest.server_uuid or None, turn=turn)
+    return Lost(
+        spec=spec,
+        name=guest.name,
+        created_at=places.api.now(),
+        server_uuid=guest.server_uuid or None,
+        turn=_next_turn(places, guest) if guest.server_uuid else 0,
+    )
+
+
+def _next_turn(places: Places, guest: UnknownGuest) -> int:
+    """Which body of its server this is: a later one than those that are known."""
+    others = [each.guest for found in listed(places).values() for each in found if each.guest.uuid != guest.uuid]
+    of_server = [other for other in others if guest.server_uuid in (other.server_uuid, other.uuid)]
+    numbers = [other.last_task for other in of_server if other.last_task <= LARGEST_LEARNED_TASK]
+    return places.api.read(operations.next_turn, guest.server_uuid, numbers)
 
 
 def _owner(server: Server | None, owner: Owner | None, guest: UnknownGuest, from_host: list[str]) -> Owner:

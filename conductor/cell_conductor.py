@@ -33,7 +33,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome, Refused
 from objects.machine import Machine, two_machines_text
 from objects.process import About
-from objects.task import Task, TaskState
+from objects.task import Power, Task, TaskState
 from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
 from service import metrics
@@ -340,8 +340,15 @@ def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Ma
     done = [uuid for uuid, row in changed.items() if row.task_state is TaskState.DONE]
     if done:
         tasks.connected(tx, done)
-    if changed.keys() - running.keys():
-        tasks.over(tx, changed.keys() - running.keys())
+    learned = {uuid for uuid, outcome in outcomes.items() if _has_learned(reports[uuid], outcome)}
+    if over := (changed.keys() - running.keys()) | learned:
+        tasks.over(tx, over)
+
+
+def _has_learned(report: Report, outcome: Outcome) -> bool:
+    """Whether the report of a guest has told the row of a later task: the one that it has lost track of is over."""
+    is_told = report.kind is ReportKind.ACTIVE and isinstance(outcome, Change) and report.last_task > 0
+    return is_told and isinstance(outcome, Change) and outcome.row.task_number == report.last_task
 
 
 def decide(
@@ -365,7 +372,8 @@ def decide(
         return lifecycle.accept(row, report.host, report.fence, report.attempt, report.builder)
     if report.kind is ReportKind.ACTIVE:
         who = (report.host, report.fence, report.attempt, report.builder)
-        return lifecycle.active(row, *who, now, confirmed=report.confirmed)
+        power = Power(report.power) if report.power in set(Power) else None
+        return lifecycle.active(row, *who, now, confirmed=report.confirmed, last_task=report.last_task, power=power)
     if report.kind is ReportKind.GONE:
         return lifecycle.gone(row, report.host, report.attempt, now)
     failure = report.failure or Failure(kind=FailureClass.HOST, error="Unknown", message="The host gave no reason.", at=now)

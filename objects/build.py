@@ -97,10 +97,11 @@ class Report(Message, frozen=True, kw_only=True):
     ``task``: the number of the task that the last four kinds are about; of ``power`` that of the latest one on record. Its
     ``failure`` says why the guest is off.
     ``restores``: with a ``begin`` of a task that is done, whose power the host has lost. ``stored``: with a ``done``, what the task
-    has written into the image store.
+    has written into the image store. ``last_task``, ``power``: with an ``active``, the number of the guest's latest task, and the
+    power that the guest has; 0 and empty: it had none, or its driver keeps none.
     """
 
-    VERSION: ClassVar[str] = "1.7"
+    VERSION: ClassVar[str] = "1.8"
 
     kind: ReportKind
     instance_uuid: str
@@ -114,6 +115,8 @@ class Report(Message, frozen=True, kw_only=True):
     task: Number = 0
     restores: bool = False
     stored: StoredContent | None = None
+    last_task: Number = 0
+    power: str = ""
 
 
 class Verdict(Message, frozen=True, kw_only=True):

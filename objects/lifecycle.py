@@ -31,6 +31,13 @@ TOO_MANY_ATTEMPTS = "Exceeded maximum number of attempts"
 NO_HOST_LEFT = "Exhausted all hosts available for retrying build failures."
 
 
+FENCE_STEP = 2**32
+"""Added to the fences of requests when the comparison of a restored API database begins, and when a lost request is queued again:
+no earlier driver holds such a fence."""
+
+LARGEST_LEARNED_TASK = 2**48
+"""The highest number of a task that a host's word counts for: the API level must be able to count on from it."""
+
 LARGEST_ATTEMPT = INT32_MAX
 LARGEST_VERSION = INT64_MAX
 """Limits of the row's columns. A row with the largest version keeps it, because it must still be able to end."""
@@ -82,37 +89,59 @@ def accept(row: Instance, host: str, fence: int, attempt: int, builder: str) -> 
     return Refused(reason=str(row.state), done=row.state is State.BUILDING and row.builder == builder)
 
 
-def active(row: Instance, host: str, fence: int, attempt: int, builder: str, now: float, *, confirmed: bool = False) -> Outcome:
+def active(
+    row: Instance,
+    host: str,
+    fence: int,
+    attempt: int,
+    builder: str,
+    now: float,
+    *,
+    confirmed: bool = False,
+    last_task: int = 0,
+    power: Power | None = None,
+) -> Outcome:
     """The agent's guest runs: BUILDING -> ACTIVE. ``now`` only fills times. ``confirmed``: the cell accepted this agent start
     before.
 
     STAGED or SCHEDULED with the reported host, fence and attempt becomes ACTIVE too. An agent spawns only after a grant, so the
     cell granted this attempt to this host and lost the grant. No other host can have got it.
+
+    ``last_task``, ``power``: of the guest. A row of a lower number lost tasks when its database was restored: they are over, and
+    the guest is what they have made of it. No order of an earlier task is in force any more.
     """
     same_order = (row.host, row.fence, row.attempt) == (host, fence, attempt)
+    learned = _learned(row, last_task, power)
     if same_order and row.state in (State.STAGED, State.SCHEDULED):
-        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now)
+        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now, **learned)
     if same_order and row.builder == builder and row.state is State.BUILDING:
-        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now)
+        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now, **learned)
     if same_order and row.builder == builder and row.state is State.ACTIVE:
-        return Refused(reason=str(row.state), done=True)
+        return _next(row, EventKind.TASK, **learned) if learned else Refused(reason=str(row.state), done=True)
     reason = f"{row.state}, attempt {row.attempt} on {row.host}"
     return Refused(reason=reason, keep=not _supersedes(row, fence, attempt, confirmed=confirmed))
+
+
+def _learned(row: Instance, last_task: int, power: Power | None) -> dict[str, object]:
+    if not row.task_number < last_task <= LARGEST_LEARNED_TASK:
+        return {}
+    state = {"task_state": TaskState.DONE, "task_fault": None, "task_stored": None}
+    return {"task_number": last_task, "power": row.power if power is None else power} | state
 
 
 def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:
     """Whether the row proves that a guest of this fence and attempt is no longer the instance's.
 
     A row older than its guest lost commits, because its database was restored or failed over: it proves nothing. These prove
-    nothing either: a failed build that the cell has seen ACTIVE, an ended attempt that the row has never granted, and a damaged
-    row.
+    nothing either: a lease that is newer than a restore, whose giver did not know of the guest; a failed build that the cell has
+    seen ACTIVE; an ended attempt that the row has never granted; and a damaged row.
     """
     if row.state in (State.DELETING, State.DELETED) or (row.state is State.ERROR and row.rolled_back is not None):
         return True
     if row.damage is not None:
         return False
     if row.fence != fence:
-        return row.fence > fence
+        return row.fence > fence and row.fence // FENCE_STEP == fence // FENCE_STEP
     if row.attempt <= attempt or confirmed:
         return False
     return not any(past.number == attempt and past.started_at is None for past in row.history)
@@ -380,12 +409,14 @@ def adopt(
     """An operator decides that this guest, which its agent reported, is the instance's: ACTIVE on the guest's host.
 
     The row takes the guest's attempt and builder, since these are stored with the guest, and the power that the guest has, unless
-    another body may run. ``number`` to ``fault``: the latest task that the API level knows of, which the row may have lost. Refused
-    if the instance is being deleted, is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
+    another body may run. ``number`` to ``fault``: the latest task that the API level knows of, which the row may have lost. A later
+    one that only the host knows counts too. A row that was only staged is older than a guest of a later fence. Refused if the
+    instance is being deleted, is being built as a later attempt, or is ACTIVE with another guest. ``now`` only fills a time.
     """
     if row.state in (State.DELETING, State.DELETED):
         return Refused(reason=f"it is {row.state}")
-    if row.fence != guest.fence:
+    is_before_guest = row.state is State.STAGED and row.fence < guest.fence
+    if row.fence != guest.fence and not is_before_guest:
         return Refused(reason=f"its record has fence {row.fence} and the guest has fence {guest.fence}")
     is_its_guest = (row.attempt, row.builder) == (guest.attempt, guest.builder)
     if row.state is State.ACTIVE and is_its_guest and row.host == host:
@@ -394,11 +425,14 @@ def adopt(
         return Refused(reason=f"it is ACTIVE on host {row.host} with another guest, of attempt {row.attempt}")
     if row.state in LIVE and row.attempt > guest.attempt:
         return Refused(reason=f"it is being built on host {row.host} as attempt {row.attempt}")
+    if guest.last_task <= LARGEST_LEARNED_TASK and guest.last_task > max(number, row.task_number):
+        number, power, state, fault = guest.last_task, guest.known_power or power, TaskState.DONE, None
     is_lost = number > row.task_number
     permitted = power if is_lost else row.power
     return _next(
         row,
         state=State.ACTIVE,
+        fence=guest.fence,
         host=host,
         node=guest.node,
         attempt=guest.attempt,

@@ -26,11 +26,11 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
 
     ``fence``, ``attempt`` and ``builder`` are stored with the guest; a row that adopts it must have the same. ``reason``: what the
     records say instead. ``power``: what it is now, as the agent writes it; empty: its agent is of an older release.
-    ``server_uuid``: of a later body, its server. ``project_id``, ``user_id``: whose it is. ``ports``: its interfaces. These four
-    are the host's word.
+    ``server_uuid``: of a later body, its server. ``project_id``, ``user_id``: whose it is. ``ports``: its interfaces.
+    ``last_task``: the number of its latest task; 0: none is known. These five are the host's word.
     """
 
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
 
     uuid: str
     name: str
@@ -50,6 +50,7 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
     project_id: str = ""
     user_id: str = ""
     ports: tuple[Port, ...] = ()
+    last_task: Number = 0
 
     @property
     def runs(self) -> bool:

@@ -80,6 +80,8 @@ CHANGES = (
     FieldChange(since=V1_1, message="InstanceSummary", path=("task_stored",)),
     FieldChange(since=V1_1, message="Origin", path=("image_hash",)),
     FieldChange(since=V1_1, message="Report", path=("stored",)),
+    FieldChange(since=V1_1, message="Report", path=("last_task",)),
+    FieldChange(since=V1_1, message="Report", path=("power",)),
     FieldChange(since=V1_1, message="RequestSpec", path=("image", "hash_value")),
     FieldChange(since=V1_1, message="RequestSpec", path=("move", "image_hash")),
     FieldChange(since=V1_1, message="TaskOrder", path=("args", "image_hash")),
@@ -117,6 +119,7 @@ CHANGES = (
     FieldChange(since=V1_1, message="UnknownGuest", path=("project_id",)),
     FieldChange(since=V1_1, message="UnknownGuest", path=("user_id",)),
     FieldChange(since=V1_1, message="UnknownGuest", path=("ports",)),
+    FieldChange(since=V1_1, message="UnknownGuest", path=("last_task",)),
     FieldChange(since=V1_1, message="Verdict", path=("later",)),  # an older agent drops a task that is refused, and gets it again
 )
 """What stands beside a changed fingerprint in ``tests/unit/rpc/test_fingerprints.py``."""

@@ -256,6 +256,12 @@ class LibvirtDriver:
             self._domains.keep(domain, kept)
             self._attachments.forget(tuple(port for port in held.spec.ports if port not in ports))
 
+    def note_task(self, uuid: str, number: int) -> None:
+        domain = self._find(uuid)
+        kept = self._domains.kept(domain)
+        if kept.guest.last_task != number:
+            self._domains.keep(domain, msgspec.structs.replace(kept, guest=msgspec.structs.replace(kept.guest, last_task=number)))
+
     # -- what there is -------------------------------------------------------------------------------------------------------------
 
     def trouble(self) -> str | None:

@@ -18,7 +18,6 @@ from db.audit.operations import BodyRole
 from db.cell import tasks, unknown_guests
 from db.cell.tasks import TaskFor
 from db.cell.unknown_guests import Reported
-from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.operation import OperationState
 from objects.task import Power, Task, TaskKind
@@ -61,7 +60,8 @@ def _rows(places: Places, bodies: Sequence[Body]) -> dict[str, InstanceRow]:
 
 
 def _permits(row: InstanceRow) -> bool:
-    return row.state is State.ACTIVE and row.power in set(Power) and Power(row.power).runs
+    """Also of a guest that is off: its user may start it."""
+    return row.may_run and row.power in set(Power)
 
 
 def _judge(places: Places, each: BodyRole, rows: dict[str, InstanceRow]) -> Finding | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
 from db.api.operations import operations
+from db.api.operations.accepting import turn_of
 from db.api.operations.operations import Body, OpenOperation
 from db.api.rows.tables import instance_mappings
 from db.audit.pages import keys_of
@@ -54,6 +55,23 @@ _M = instance_mappings.c
 
 bodies_after = keys_of(_M.instance_uuid, sa.or_(_M.last_number > 0, _M.server_uuid.is_not(None)))
 """The home rows of servers that have had operations, and all later bodies."""
+
+
+_LATEST = sa.select(sa.func.max(_M.turn).label("turn"), sa.func.max(_M.task_number).label("number")).where(
+    sa.or_(_M.instance_uuid == sa.bindparam("server"), _M.server_uuid == sa.bindparam("server"))
+)
+"""It reads the whole table, as no index is kept for this."""
+
+
+def next_turn(tx: ApiTransaction, server: str, numbers: Collection[int]) -> int:
+    """The turn of a body of this server that no database knows: it is later than all bodies that one knows.
+
+    ``numbers``: those of the latest tasks of the server's other unknown guests. One that is held for this body has the number of
+    its operation.
+    """
+    row = tx.execute(_LATEST, {"server": server}).one()
+    known = [row.number, *numbers] if row.number is not None else numbers
+    return max([(row.turn or 0) + 1, *(turn_of(number) for number in known)])
 
 
 def roles(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:

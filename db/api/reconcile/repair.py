@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from db.api.rows import spec_fields
-from db.api.rows.incarnation import FENCE_STEP
 from db.api.rows.tables import allocations, build_requests, instance_mappings, request_specs
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
 from objects import stored
+from objects.lifecycle import FENCE_STEP
 from objects.spec import RequestSpec
 
 _M = instance_mappings.c

@@ -24,16 +24,13 @@ from db.sql.dialect import Upsert
 from objects import errors
 from objects.base import Object
 from objects.hold import HELD
+from objects.lifecycle import FENCE_STEP
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MARK_INTERVAL_S = 5.0
 """Seconds between two marks. A restore that loses less than this shows in no mark, only in the server's identity."""
-FENCE_STEP = 2**32
-"""Added to the fences of requests when a comparison begins, and when a lost request is queued again: no earlier driver holds such
-a fence."""
-
 EPOCH_STEP = 2**32
 """Added to all epochs when a comparison ends, so that they differ from all that processes saw before the restore."""
 

@@ -19,6 +19,7 @@ from db.sql.engine import Database
 from objects import errors
 from objects.group import GroupPolicy
 from objects.hold import HoldState
+from objects.lifecycle import FENCE_STEP
 from tests.support import fleet
 from tests.support.conductor import FAR, LEASE, NOW, Queue
 from tests.support.databases import SERVERS, database_on
@@ -98,7 +99,7 @@ class TestHeld:
         now = queue.database.write(incarnation.advance)
         assert queue.database.write(incarnation.close, now.uuid, "test")
         assert states(queue) == {"held"}
-        assert all(row.fence > incarnation.FENCE_STEP for row in queue.requests().values())
+        assert all(row.fence > FENCE_STEP for row in queue.requests().values())
         known = Known(uuid=now.uuid, mark=now.mark)
         assert not queue.expire(spec, known)
         assert queue.database.write(incarnation.open_, now.uuid, "6a3f0c1e-0000-4000-8000-000000000001", now.mark)

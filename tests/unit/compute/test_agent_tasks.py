@@ -582,3 +582,20 @@ class AnyTaskOrder(RuleBasedStateMachine):
 
 AnyTaskOrder.TestCase.settings = examples(60, stateful_step_count=40)
 TestAnyTaskOrder = AnyTaskOrder.TestCase
+
+
+def test_an_order_that_a_later_task_has_passed_is_told_from_others(host: Host) -> None:
+    build = host.finishing(an_order(4, Power.HELD))
+    host.tasks.noted(build, 4)
+    host.tasks.answered(build, 4)
+    assert [host.tasks.is_passed(an_order(number)) for number in (3, 4, 8)] == [True, False, False]
+
+
+def test_a_guest_is_reported_with_its_latest_task(host: Host) -> None:
+    build = host.finishing(an_order(4, Power.HELD))
+    host.tasks.noted(build, 4)
+    host.tasks.answered(build, 4)
+    assert host.guests.report_again("a") is build
+    report = Builds(host.entries).report(build)
+    assert report is not None
+    assert (report.kind, report.last_task, report.power) == (ReportKind.ACTIVE, 4, Power.HELD)

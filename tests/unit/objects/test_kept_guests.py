@@ -9,6 +9,7 @@ from objects import lifecycle
 from objects.feed import EventKind
 from objects.instance import Attempt, Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Refused
+from objects.task import Power, TaskState
 from objects.unknown_guest import UnknownGuest
 
 FAILURE = Failure(kind=FailureClass.HOST, error="HostDown", message="", at=1.0)
@@ -46,6 +47,7 @@ KEPT = {
     "earlier-attempt": row(State.BUILDING, attempt=1, builder="h2:b", host="h2"),
     "earlier-attempt-active": row(State.ACTIVE, attempt=1, builder="h2:b", host="h2"),
     "earlier-attempt-scheduled": row(State.SCHEDULED, attempt=1, builder=None),
+    "lease-since-a-restore": row(State.BUILDING, fence=2**32 + 1, attempt=1, builder="h2:b"),
     "earlier-fence": row(State.ACTIVE, fence=2, attempt=4),
     "record-replaced": row(State.ERROR, attempt=1, builder=None),
     "error-of-this-attempt": row(State.ERROR, builder=None),
@@ -107,7 +109,7 @@ ADOPTABLE = {
     **KEPT,
     "staged": row(State.STAGED, builder=None),
 }
-del ADOPTABLE["earlier-fence"], ADOPTABLE["other-builder"], ADOPTABLE["earlier-attempt-active"]
+del ADOPTABLE["earlier-fence"], ADOPTABLE["lease-since-a-restore"], ADOPTABLE["other-builder"], ADOPTABLE["earlier-attempt-active"]
 del ADOPTABLE["never-granted-and-active-elsewhere"]
 
 
@@ -137,3 +139,25 @@ def test_no_guest_is_adopted_against_a_delete_or_another_guest(record: Instance)
     outcome = lifecycle.adopt(record, "h1", GUEST, 9.0)
     assert isinstance(outcome, Refused)
     assert not outcome.done
+
+
+def test_a_row_learns_the_latest_task_of_its_guest_after_its_database_was_restored() -> None:
+    record = row(State.ACTIVE, power=Power.ON, task_number=4, task_state=TaskState.ORDERED)
+    outcome = lifecycle.active(record, "h1", 3, 2, "h1:a", 9.0, last_task=8, power=Power.HELD)
+    assert isinstance(outcome, Change)
+    learned = (outcome.row.power, outcome.row.task_number, outcome.row.task_state, outcome.event)
+    assert learned == (Power.HELD, 8, TaskState.DONE, EventKind.TASK)
+
+
+@pytest.mark.parametrize("number", [0, 3, 4, lifecycle.LARGEST_LEARNED_TASK + 1])
+def test_a_row_learns_no_other_task(number: int) -> None:
+    record = row(State.ACTIVE, task_number=4, task_state=TaskState.ORDERED)
+    outcome = lifecycle.active(record, "h1", 3, 2, "h1:a", 9.0, last_task=number, power=Power.HELD)
+    assert isinstance(outcome, Refused)
+    assert outcome.done
+
+
+def test_a_row_that_was_only_staged_takes_a_guest_of_a_later_fence() -> None:
+    outcome = lifecycle.adopt(row(State.STAGED, fence=1, builder=None), "h1", GUEST, 9.0)
+    assert isinstance(outcome, Change)
+    assert (outcome.row.state, outcome.row.fence) == (State.ACTIVE, 3)

@@ -35,11 +35,11 @@ FINGERPRINTS = {
     "Loss": "1.1-c2d7b39f472e",
     "Origin": "1.2-2203eeefc862",
     "Rebalance": "1.0-5f45f2703971",
-    "Report": "1.7-bb26577fc3ec",
+    "Report": "1.8-12b881f5ed4e",
     "RequestSpec": "2.10-de500f48fca6",
     "Selection": "1.2-ad22e5686de7",
     "TaskOrder": "1.5-55b95bb58efc",
-    "UnknownGuest": "1.2-ca391d3f22bf",
+    "UnknownGuest": "1.3-9f2953e88bd5",
     "Verdict": "1.5-468dba4c48a4",
 }
 
