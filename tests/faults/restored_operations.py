@@ -1,32 +1,41 @@
-"""Operations at each of their states when a backup of the API database is taken, and whatever happens to their servers afterwards.
+"""Operations at each of their states when backups are taken, and whatever happens to their servers afterwards.
 
-    python -m tests.faults.restored_operations              every case, one line for each that goes wrong
-    python -m tests.faults.restored_operations resize       those whose names contain this
+    python -m tests.faults.restored_operations                          every case, one line for each that goes wrong
+    python -m tests.faults.restored_operations resize --processes 2     those whose names contain this, in two processes
+    python -m tests.faults.restored_operations --one-in 40              one case in 40
 
-A case is an operation, its state at the backup, what happens after the backup, and how old that is when it is restored. The verdict
-counts guests, disks and what guests have written.
+A case is an operation, its state at the backup, what happens after the backup, how old that is when it is restored, and of which
+databases it is: the API database, the cells, or all. Then the steps of the guide are taken. The verdict counts guests, disks and
+what guests have written.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
+import multiprocessing
 import shutil
 import sqlite3
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cells import comparison
 from compute.disks import read_disk
+from conductor import adopt_guest, restored_cell
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims.claims import Ledger
 from db.api.operations import steps
 from db.api.rows import incarnation
 from db.cell import purge
+from objects import errors
 from objects.flavor import Flavor
 from objects.instance import State
 from objects.operation import OperationArgs
@@ -46,6 +55,9 @@ ROUNDS = 12
 REPAIRS = 5
 STEPS_TO_STATE = 20_000
 
+LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=1)
+LARGEST = Flavor(flavor_id="largest", name="largest", vcpus=2, memory_mb=1536, root_gb=1)
+
 IN_PLACE = {
     Kind.STOP: (At.TASK,),
     Kind.REBUILD: (At.TASK,),
@@ -63,14 +75,10 @@ MOVES = {
 STATES = IN_PLACE | MOVES
 EVENTS = (
     *("nothing", "ended", "failed", "confirmed", "reverted", "restored", "deleted", "deleted at once", "stopped"),
-    *("moved again", "moved twice", "live again", "moving", "moving live", "shelved", "soft-deleted"),
+    *("moved again", "moved twice", "live again", "moving", "moving live", "resized", "shelved", "soft-deleted"),
 )
-AGES = ("a minute", "a week", "purged")
-"""How old the backup is. ``purged``: a week, and the cells have forgotten what was deleted."""
-
-
-LOSSES = ("api", "cells", "both")
-"""Which databases are restored."""
+AGES = {"api": ("a minute", "a week", "purged"), "cells": ("a minute", "a week"), "both": ("a minute", "a week")}
+"""By which databases are restored, how old the backup is. ``purged``: a week, and the cells have forgotten what was deleted."""
 
 
 class Case(NamedTuple):
@@ -91,19 +99,7 @@ def cases() -> Iterator[Case]:
         for state in states:
             for event in EVENTS:
                 if _can_happen(kind, state, event):
-                    yield from (Case(kind, state, event, age) for age in AGES)
-                    others = LOSSES[1:] if _is_on_record(kind, state) else ()
-                    yield from (Case(kind, state, event, "a week", lost) for lost in others if not _is_unpaced(state, event, lost))
-
-
-def _is_on_record(kind: Kind, state: At) -> bool:
-    """Whether the backup of a cell shows what happens next. Else only hosts know it: a rebuild or a live migration goes on anew."""
-    return kind not in (Kind.REBUILD, Kind.LIVE_MIGRATE) and state not in (At.PLACING, At.HOLDING)
-
-
-def _is_unpaced(state: At, event: str, lost: str) -> bool:
-    """Whether a host repeats the report of a build until a mark rises: here no time passes between two reports, so none does."""
-    return lost == "both" and state is At.BUILDING and event.startswith("moved")
+                    yield from (Case(kind, state, event, age, lost) for lost, ages in AGES.items() for age in ages)
 
 
 def _can_happen(kind: Kind, state: At, event: str) -> bool:
@@ -175,7 +171,7 @@ class RestoredRegion:
         """Ask for the operation, and let it come to its state."""
         kind, asked = case.kind, dict[str, Any]()
         if kind is Kind.RESIZE:
-            asked["flavor"] = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=1)
+            asked["flavor"] = LARGE
         if kind is Kind.REBUILD:
             asked["args"] = OperationArgs(image_id="another")
         if kind is Kind.CREATE_IMAGE:
@@ -298,9 +294,11 @@ class RestoredRegion:
             "live again": Kind.LIVE_MIGRATE,
             "moving": Kind.MIGRATE,
             "moving live": Kind.LIVE_MIGRATE,
+            "resized": Kind.RESIZE,
         }
         if event in kinds:
-            assert world.operate(server, kinds[event], **({"args": args} if kinds[event].moves else {}))
+            flavor = {"flavor": LARGEST} if kinds[event] is Kind.RESIZE else {}
+            assert world.operate(server, kinds[event], **({"args": args} if kinds[event].moves else {}), **flavor)
         if event in ("moving", "moving live"):
             self._until(server, At.BUILDING if event == "moving" else At.SENDING)
             return
@@ -373,11 +371,36 @@ class RestoredRegion:
         if case.age == "purged":
             for cell in HOSTS:
                 world.files.databases[cell].write(purge.rows, time.time() + 1.0)
+        if case.lost != "api":
+            self._restart_cells(case)
         world.registry.refresh()
         if case.lost == "both":
+            self._report_guests()
+            self._adopt()
             self._say_restored()
         for role in ("super", "scheduler"):
             world.start(role)
+
+    def _restart_cells(self, case: Case) -> None:
+        """The conductors of the cells start with their backups, and agents start anew, as in the guide."""
+        world, raw = self.world, self.world.files.raw
+        for cell, hosts in HOSTS.items():
+            if case.age == "a week":
+                past = time.time() - WEEK_S
+                raw[cell].execute("UPDATE instances SET updated_at = ?", (past,))
+                raw[cell].execute("UPDATE builds SET deadline = ?, sent_at = ?", (past + PATIENCE_S, past))
+                raw[cell].execute("UPDATE tasks SET sent_at = ?", (past,))
+            for owner in [owner for owner in world.processes if owner.startswith(f"{cell}-") or owner in hosts]:
+                world.die(owner)
+            for name in (cell, *hosts):
+                world.start(name)
+
+    def _report_guests(self) -> None:
+        """Agents that have started report their guests, and those that their cell does not know."""
+        for agent in self.world.agents():
+            for name in agent.work:
+                agent.begin(name)
+                self.world.drain()
 
     def _say_restored(self) -> None:
         """As ``db restored --api`` does: no mark shows that all databases are of the same old moment."""
@@ -385,7 +408,10 @@ class RestoredRegion:
         now = api.read(incarnation.read)
         assert now is not None
         assert api.write(incarnation.close, now.uuid, "an operator says so")
-        comparison.compare(self.world.registry, Ledger(api, "db restored"), now.uuid, images=self.world.images)
+        ledger = Ledger(api, "db restored")
+        restored_cell.reconcile_all(self.world.registry, ledger)
+        comparison.compare(self.world.registry, ledger, now.uuid, images=self.world.images)
+        restored_cell.hold_others(self._places())
 
     def _judge(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
         world = self.world
@@ -396,39 +422,38 @@ class RestoredRegion:
         for _ in range(ROUNDS):
             world.round()
             running = self._running(server)
-            if len(running) > 1 and case.kind is not Kind.EVACUATE and case.lost == "api":
+            if len(running) > 1 and case.kind is not Kind.EVACUATE:
                 yield f"two guests run: {running}"
                 return
             if not self._unrest():
                 break
-        if case.lost != "api":
-            yield from self._judge_hosts(case, truth)
-            return
-        if world.files.raw["api"].execute("SELECT uuid FROM incarnation").fetchone() == before:
-            yield "the restore was not noticed"
-        yield from self._judge_server(server, case, truth)
+        if case.lost == "api":
+            if world.files.raw["api"].execute("SELECT uuid FROM incarnation").fetchone() == before:
+                yield "the restore was not noticed"
+            yield from self._judge_server(server, case, truth)
+        else:
+            self._adopt()
+            self._rest()
         yield from self._repaired(server, case, truth)
-        if lost := truth.images - {file.name for file in (world.path / "images").rglob("*-*")}:
-            now = self._truth(server)
-            if not (case.event in ("nothing", "moving") and now.writes >= truth.writes):
-                yield f"images are lost: {lost}"
+        yield from self._judge_images(server, case, truth)
 
-    def _judge_hosts(self, case: Case, truth: Truth) -> Iterator[str]:
-        """Only hosts know what has happened since, and nobody has repaired anything: they keep the newest disk."""
-        if truth.deleted or truth.host is None or not truth.rests:
-            return
-        disks = [self._disk(host, body) for host in HOMES for body in Look(self.world).mappings]
-        writes = max((disk.writes for disk in disks if disk is not None), default=-1)
-        kept = self._disk(truth.host, truth.body)
-        if (kept.writes if kept is not None else writes) < truth.writes:
-            yield f"the disk of {truth} is {kept}; the newest has {writes} writes"
+    def _adopt(self) -> None:
+        """As ``guest list`` and ``guest adopt`` do."""
+        places = self._places()
+        places.begin()
+        for found in adopt_guest.listed(places).values():
+            for reported in found:
+                with suppress(errors.Conflict):  # the record forbids it
+                    adopt_guest.adopt(places, reported.guest.uuid, reported.host, None)
+
+    def _places(self) -> Places:
+        api = self.world.files.databases["api"]
+        return Places(api, Ledger(api, "operator"), self.world.registry, overdue=-1.0, images=self.world.images)
 
     def _repaired(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
-        """The guide's last step: ``verify --repair`` until nothing is left."""
-        world, api = self.world, self.world.files.databases["api"]
+        """The guide's last step: ``verify --repair`` until nothing is left but what a person has to decide."""
         for _ in range(REPAIRS):
-            places = Places(api, Ledger(api, "verify"), world.registry, overdue=-1.0, images=world.images)
-            audit = Audit(places)
+            audit = Audit(self._places())
             found = audit.look()
             if not any(found.values()):
                 break
@@ -436,11 +461,30 @@ class RestoredRegion:
             self._rest()
         else:
             left = [str(finding) for some in found.values() for finding in some]
-            if case.event != "shelved":  # other records tell of such a server
+            if case.event != "shelved" and case.lost != "both":  # other records tell of such a server
                 yield f"verify finds {left}"
-        if unrest := self._unrest():
+        if (unrest := self._unrest()) and case.lost != "both":
             yield f"it comes to no rest: {unrest}"
-        yield from self._judge_server(server, case, truth)
+        if len(running := self._running(server)) > 1:
+            yield f"two guests run: {running}"
+        yield from self._judge_server(server, case, truth) if case.lost != "both" else self._judge_hosts(server, case, truth)
+
+    def _judge_hosts(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
+        """Only hosts know what has happened since: the server is the newest disk, and nothing else of it runs."""
+        if truth.deleted or truth.host is None:
+            return
+        now, look = self._truth(server), Look(self.world)
+        shown = look.shown(server)
+        if now.writes < truth.writes and not _loses_writes(case, shown.state):
+            yield f"its disk has {now.writes} writes of {truth.writes}: {truth}, {now}, {shown}, {look.operations[server]}"
+        if truth.rests and (now.body, now.host) != (truth.body, truth.host):
+            yield f"it was {truth}, and is {now}: {look.operations[server]}"
+
+    def _judge_images(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
+        if lost := truth.images - {file.name for file in (self.world.path / "images").rglob("*-*")}:
+            now = self._truth(server)
+            if not (case.event in ("nothing", "moving") and now.writes >= truth.writes):
+                yield f"images are lost: {lost}"
 
     def _running(self, server: str) -> list[tuple[str, str]]:
         look = Look(self.world)
@@ -465,34 +509,56 @@ class RestoredRegion:
             return
         if case.event == "nothing" and case.kind is Kind.SHELVE and shown.state == "shelved":
             return
-        loses = case.state is At.REVERTING or case.kind is Kind.EVACUATE or (case.kind is Kind.REBUILD and case.event == "nothing")
-        if not loses and now.writes < truth.writes:
+        if now.writes < truth.writes and not _loses_writes(case, shown.state):
             yield f"its disk has {now.writes} writes of {truth.writes}: {truth}, {now}, {shown}, {operations}"
         is_known = case.event not in ("nothing", "soft-deleted") and not (case.event == "failed" and case.state is At.PLACING)
         if shown.deleted or shown.state != "active" or row is None or row.state != State.ACTIVE:
             yield f"it is {shown}, {row}, {operations}"
+        elif case.event == "resized" and [each.state for each in operations if each.outcome is None] != [At.VERIFY]:
+            yield f"its resize does not wait for its user: {shown}, {row}, {operations}"
         elif truth.rests and is_known and (now.body, now.host, now.power) != (truth.body, truth.host, truth.power):
             yield f"it was {truth}, and is {now}: {operations}"
 
 
-def main(part: str) -> int:
-    wrong = count = 0
-    began = time.process_time()
-    region = RestoredRegion(Path(tempfile.mkdtemp()))
-    for case in cases():
-        if part not in str(case):
-            continue
-        count += 1
-        try:
-            found = region.run(case)
-        except Exception:  # noqa: BLE001 - a case that fails is told, and the others run
-            found = [traceback.format_exc()]
-        if found:
-            wrong += 1
-            print(f"{case}:", *found, sep="\n    ", flush=True)
-    print(f"{count} cases, {wrong} wrong, {time.process_time() - began:.0f} s")
+def _loses_writes(case: Case, state: str) -> bool:
+    """Whether the operation that was open goes on, and replaces the disk by an older one, or puts it into the image store."""
+    if case.event != "nothing":
+        return False
+    return state == "shelved" or case.state is At.REVERTING or case.kind in (Kind.EVACUATE, Kind.REBUILD)
+
+
+_REGIONS: list[RestoredRegion] = []
+"""That of this process, as soon as it has run a case."""
+
+
+def run(case: Case) -> tuple[Case, list[str]]:
+    """The case, and what went wrong in it."""
+    if not _REGIONS:
+        logging.disable(logging.CRITICAL)
+        _REGIONS.append(RestoredRegion(Path(tempfile.mkdtemp())))
+    try:
+        return case, _REGIONS[0].run(case)
+    except Exception:  # noqa: BLE001 - a case that fails is told, and the others run
+        _REGIONS.clear()
+        return case, [traceback.format_exc()]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("part", nargs="?", default="", help="only cases whose names contain this")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="one case in N; their names decide which")
+    asked = parser.parse_args(arguments)
+    chosen = [case for case in cases() if asked.part in str(case) and zlib.crc32(str(case).encode()) % asked.one_in == 0]
+    began, wrong = time.monotonic(), 0
+    with multiprocessing.Pool(asked.processes) as pool:
+        for case, found in pool.imap_unordered(run, chosen):
+            if found:
+                wrong += 1
+                print(f"{case}:", *found, sep="\n    ", flush=True)
+    print(f"{len(chosen)} cases, {wrong} wrong, {time.monotonic() - began:.0f} s")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
+    sys.exit(main(sys.argv[1:]))

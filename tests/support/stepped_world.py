@@ -260,8 +260,11 @@ class AgentProcess(Process):
 
     @property
     def owes(self) -> bool:
-        """Whether there is something to report."""
-        return bool(self._reporter._pending)
+        """Whether there is something to report now.
+
+        A cell that was restored refuses reports until its mark rises. So what was refused once waits for the next round there.
+        """
+        return any(pending.tries == 0 or not self.world.restores for pending in self._reporter._pending.values())
 
     def _report(self) -> None:
         """One message's worth of reports, whatever pause they are to make."""
