@@ -5,7 +5,8 @@
     python bench/boot_walk.py --smoke    after a shorter idle period; figures not to be quoted
 
 A profile function of every thread notes which functions of the product are called. After a first boot, those that are called while
-nothing is asked for belong to loops, and do not count. The script counts what only the second boot calls, from the POST to ACTIVE.
+nothing is asked for belong to loops, and do not count. The script counts what each of three further boots calls, from the POST to
+ACTIVE. On a very busy machine loops run beside every boot, and the figures are too high.
 Lambdas and comprehensions have no name and are not counted. A function's lines are those of its body without its docstring.
 """
 
@@ -35,8 +36,11 @@ from service.periodic import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_PRODUCT = ("bench", "tests", "cli", ".venv")
-IDLE_S, SHORT_IDLE_S = 25.0, 3.0
-"""Seconds in which the functions of idle loops are noted. A full idle period lets every loop of the deployment run."""
+BOOTS = 3
+SETTLE_S = 3.0
+"""Seconds in which loops may end what a boot has left to them."""
+IDLE_S, SHORT_IDLE_S = 30.0, 3.0
+"""Seconds in which the functions of idle loops are noted, over all boots: every loop of the deployment runs."""
 SHORT_LINES = 3
 FAST = DeploymentTimes(report_interval=1.0, stats_interval=0.5, idle_interval=1.0)
 """Loops run often, so that the idle period sees all of them."""
@@ -103,24 +107,26 @@ def _boot(bench: Bench, name: str) -> None:
 
 
 def walk(idle_s: float) -> Counter[Call]:
-    """The calls of one boot, without those of functions that run while nothing is asked for."""
-    tracer = Tracer()
+    """The calls of the last boot to functions that every boot calls, and that do not run while nothing is asked for."""
+    tracer, idle, boots = Tracer(), set[CodeType](), list[Counter[Call]]()
     tracer.install()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), 3, FAST, cells=("cell1",), used=1)
         try:
             _boot(bench, "first")
-            time.sleep(SHORT_IDLE_S)
-            tracer.start()
-            time.sleep(idle_s)
-            idle = {call.code for call in tracer.stop()}
-            tracer.start()
-            _boot(bench, "second")
-            calls = tracer.stop()
+            for number in range(BOOTS):
+                time.sleep(SETTLE_S)
+                tracer.start()
+                time.sleep(idle_s / BOOTS)
+                idle |= {call.code for call in tracer.stop()}
+                tracer.start()
+                _boot(bench, f"boot-{number}")
+                boots.append(tracer.stop())
         finally:
             bench.region.stop()
             threading.setprofile(None)
-    return Counter({call: count for call, count in calls.items() if call.code not in idle})
+    common = set.intersection(*({call.code for call in calls} for calls in boots)) - idle
+    return Counter({call: count for call, count in boots[-1].items() if call.code in common})
 
 
 def report(calls: Counter[Call], console: Console, *, with_list: bool) -> None:

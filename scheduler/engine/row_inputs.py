@@ -43,6 +43,11 @@ class Exceptions(NamedTuple):
     pass_alone: bool
 
 
+def has_inputs(inputs: Sequence[str], request: Request) -> bool:
+    """Whether the request has all of these inputs. Otherwise a filter lets all hosts pass, and a weigher weighs none."""
+    return ("group" not in inputs or request.group is not None) and ("racks" not in inputs or request.spec.keeps_to_racks)
+
+
 def singled_out(inputs: Sequence[str], table: HostTable, request: Request) -> Ints:
     """The rows, in order, that these inputs single out."""
     if len(inputs) == 1:
@@ -50,11 +55,10 @@ def singled_out(inputs: Sequence[str], table: HostTable, request: Request) -> In
     return np.unique(np.concatenate([ROW_INPUTS[name](table, request) for name in inputs]))
 
 
-def exceptions_of(one: Filter, table: HostTable, request: Request) -> Exceptions | None:
-    """The answer of a filter with ``row_inputs`` for the whole table; None if this request does not use the filter."""
-    rows = singled_out(one.row_inputs, table, request)
-    skipped = np.flatnonzero(rows != np.arange(rows.size))
-    other = skipped.item(0) if skipped.size else rows.size  # the first row that is not among them
+def exceptions_of(one: Filter, table: HostTable, request: Request, rows: Ints) -> Exceptions | None:
+    """The answer for the whole table of a filter whose ``row_inputs`` single out ``rows``; None: the request does not use it."""
+    has_gap = rows.size > 0 and rows.item(-1) >= rows.size
+    other = int((rows != np.arange(rows.size)).argmax()) if has_gap else rows.size  # the first row that is not among them
     asked = np.append(rows, other) if other < table.size else rows
     passed = one.passes(Hosts(table, request, asked), request)
     if passed is None:

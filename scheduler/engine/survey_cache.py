@@ -20,7 +20,7 @@ import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.engine.chain import Chain
-from scheduler.engine.row_inputs import exceptions_of, singled_out
+from scheduler.engine.row_inputs import exceptions_of, has_inputs, singled_out
 from scheduler.engine.survey import (
     SORTED_HOSTS,
     TIE_NOISE,
@@ -346,14 +346,21 @@ class KeptRows:
         """Filters, by position, and weighers that tell some rows apart, and which."""
         named: list[tuple[int, Ints, bool]] = []
         weighing: list[tuple[Weigher, Ints]] = []
-        for position in chain.own:
-            found = exceptions_of(chain.at_once[position], self.table, request)
+        rows_of: dict[tuple[str, ...], Ints] = {}
+        own_filters = [(position, chain.at_once[position]) for position in chain.own]
+        every = {one.row_inputs for _, one in own_filters} | {one.row_inputs for one in chain.own_weighers}
+        for inputs in every:
+            if has_inputs(inputs, request):
+                rows_of[inputs] = singled_out(inputs, self.table, request)
+        for position, one in own_filters:
+            rows = rows_of.get(one.row_inputs)
+            found = exceptions_of(one, self.table, request, rows) if rows is not None else None
             if found is not None:
                 named.append((position, *found))
-        for one in chain.own_weighers:
-            rows = singled_out(one.row_inputs, self.table, request)
-            if one.weigh(Hosts(self.table, request, rows), request) is not None:
-                weighing.append((one, rows))
+        for weigher in chain.own_weighers:
+            rows = rows_of.get(weigher.row_inputs)
+            if rows is not None and weigher.weigh(Hosts(self.table, request, rows[:1]), request) is not None:
+                weighing.append((weigher, rows))
         return named, weighing
 
     def _numbers(self, chain: Chain) -> Ints:

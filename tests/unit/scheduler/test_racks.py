@@ -17,7 +17,7 @@ from objects.spec import RequestSpec
 from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.request_classes import Shapes
-from scheduler.engine.row_inputs import exceptions_of
+from scheduler.engine.row_inputs import exceptions_of, singled_out
 from scheduler.engine.survey_cache import KeptSurvey
 from scheduler.engine.surveying import survey
 from scheduler.filters.affinity import ServerGroupRackFilter
@@ -182,7 +182,7 @@ class TestFaultDomains:
             some = rule.passes(Hosts(made, request, every), request)
             assert some is not None
             assert np.flatnonzero(some).tolist() == expected
-            exceptions = exceptions_of(rule, made, request)
+            exceptions = exceptions_of(rule, made, request, singled_out(rule.row_inputs, made, request))
             assert exceptions is not None
             refused = np.setdiff1d(every, exceptions.rows) if exceptions.pass_alone else exceptions.rows
             assert np.setdiff1d(every, refused).tolist() == expected
