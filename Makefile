@@ -111,5 +111,5 @@ sample: $(STAMP)
 	$(VENV)/bin/python -m tests.support.api_table
 
 clean:
-	rm -rf $(VENV) .venv-nova .venv-fuzz .tox build dist superconductor.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-nova .venv-fuzz .tox build dist superconductor_cloud.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,6 +21,7 @@ from cli.shared.parser import EXIT_USAGE, ArgumentParser
 from cli.shared.streams import escaping
 from objects import errors
 from objects.mask import mask_url
+from service.release import DISTRIBUTION
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     # name, class, what `superconductor --help` says about it. A class is imported only when its command is run.
@@ -376,7 +377,7 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         try:
-            version = metadata.version(NAME)
+            version = metadata.version(DISTRIBUTION)
         except metadata.PackageNotFoundError:
             version = "(not installed)"
         sys.stdout.write(f"{NAME} {version}\n")

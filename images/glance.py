@@ -31,7 +31,7 @@ TIMEOUT_S = 20
 """Default seconds without a byte after which a request has failed."""
 CHUNK_SIZE = 128 << 10
 """Bytes read at once: little, because a slow service must not keep an agent from seeing that a build is cancelled."""
-MISSING = "[glance] auth_type needs the Python package keystoneauth1: pip install 'superconductor[glance]'"
+MISSING = "[glance] auth_type needs the Python package keystoneauth1: pip install 'superconductor-cloud[glance]'"
 _NO_ENDPOINT = "No image service is in the catalog: check [glance], or name it in endpoint_override."
 _SHOWN_PLUGINS = ("password", "v3applicationcredential", "none")
 _EVERYBODYS = ("public", "community")

@@ -23,11 +23,12 @@ from prometheus_client import generate_latest
 
 from objects.mask import mask_url
 from service import health, metrics
+from service.release import DISTRIBUTION
 from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
 
-DISTRIBUTIONS = ("superconductor", "oslo.messaging", "oslo.db", "SQLAlchemy", "cotyledon", "msgspec", "numpy")
+DISTRIBUTIONS = (DISTRIBUTION, "oslo.messaging", "oslo.db", "SQLAlchemy", "cotyledon", "msgspec", "numpy")
 REPORT_WIDTH = 80
 
 

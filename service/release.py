@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from importlib import metadata
 
-DISTRIBUTION = "superconductor"
+DISTRIBUTION = "superconductor-cloud"
+"""The name on package indexes: another project has "superconductor" on PyPI (docs/decisions/0075)."""
 
 
 @functools.cache

@@ -59,7 +59,7 @@ def load() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "websockets":
             raise
-        raise errors.Misconfigured("the console proxy needs websockets: pip install 'superconductor[consoles]'") from None
+        raise errors.Misconfigured("the console proxy needs websockets: pip install 'superconductor-cloud[consoles]'") from None
 
 
 def plan(conf: cfg.ConfigOpts) -> Plan:

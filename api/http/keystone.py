@@ -25,7 +25,7 @@ HTTP_TIMEOUT_S = 5
 AWAY = b'{"serviceUnavailable": {"code": 503, "message": "The identity service cannot be asked. Try again in a moment."}}'
 _KEPT = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
 """The X- headers that clients may send; all others are removed, so that only the middleware can set them."""
-MISSING = "[api] auth_strategy = keystone needs the Python package keystonemiddleware: pip install 'superconductor[keystone]'"
+MISSING = "[api] auth_strategy = keystone needs the Python package keystonemiddleware: pip install 'superconductor-cloud[keystone]'"
 
 
 def list_opts() -> Listing:

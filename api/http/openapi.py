@@ -20,6 +20,7 @@ from api.http.policies import DOCUMENTED, PUBLIC
 from api.http.schemas import Schema
 from api.http.validation import VALIDATED
 from api.http.versions import CHOICES, answer
+from service.release import DISTRIBUTION
 
 DIALECT = "3.1.0"
 VERSIONED = "/v2.1"
@@ -58,7 +59,7 @@ def describe(paths: dict[str, Any], version: Version, server: str) -> dict[str, 
         "info": {
             "title": "Superconductor: a subset of the OpenStack Compute API",
             "version": microversions.text(version),
-            "summary": f"Superconductor {metadata.version('superconductor')}, microversion {microversions.text(version)}",
+            "summary": f"Superconductor {metadata.version(DISTRIBUTION)}, microversion {microversions.text(version)}",
         },
         "servers": [{"url": server}],
         "paths": paths,

@@ -12,6 +12,7 @@ from pathlib import Path
 from cli.fleet import agent_files
 from cli.install import units
 from objects import errors
+from service.release import DISTRIBUTION
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of Kubernetes objects are labels of DNS; the release and the component stand before ours."""
@@ -41,7 +42,7 @@ class InstallFolder:
         for name, text in units.texts().items():
             _write(self.path / "systemd" / name, text)
         words = {
-            "VERSION": metadata.version("superconductor"),
+            "VERSION": metadata.version(DISTRIBUTION),
             "PORT": str(port),
             "STOP": str(units.STOP_TIMEOUT_S + 5),  # as long again as its pods wait before they begin to stop
         }

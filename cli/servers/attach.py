@@ -46,7 +46,7 @@ def connected(url: str) -> Iterator[ClientConnection]:
         from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.sync.client import connect
     except ImportError:
-        raise errors.Misconfigured("--attach needs websockets: pip install 'superconductor[consoles]'") from None
+        raise errors.Misconfigured("--attach needs websockets: pip install 'superconductor-cloud[consoles]'") from None
     try:
         console = connect(url, legacy=True)
     except InvalidStatus as refusal:

@@ -102,7 +102,7 @@ def _serve(
         region.serve()
         noted.enter_context(running.announced(region.endpoint, folder.path))
         if region.console_url is None:
-            app.say("there is no console proxy: pip install 'superconductor[consoles]'")
+            app.say("there is no console proxy: pip install 'superconductor-cloud[consoles]'")
         app.say(f"serving at {region.endpoint}, state and log in {folder.path}; Ctrl-C stops it")
         if boot is not None:
             for line in first_machine(Machines(region.endpoint, stopped), boot):

@@ -72,7 +72,7 @@ def check_driver(url: sa.URL) -> None:
         url.get_dialect().import_dbapi()
     except (ImportError, sa.exc.NoSuchModuleError):
         extra = _EXTRAS.get(url.drivername)
-        what = f"'superconductor[{extra}]'" if extra else f"the driver {url.get_driver_name() or url.drivername}"
+        what = f"'superconductor-cloud[{extra}]'" if extra else f"the driver {url.get_driver_name() or url.drivername}"
         raise errors.Misconfigured(
             f"Database URL '{masked(url)}' needs a driver that is not installed: pip install {what}"
         ) from None

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from objects import errors
+from service.release import DISTRIBUTION
 
 CHECKOUT = Path(os.environ.get("SUPERCONDUCTOR_CHECKOUT", Path(__file__).parents[2]))
 NOT_SHIPPED = {"bench", "chaos", "ci", "deploy", "docs", "etc", "tests", "build", "dist"}
@@ -81,7 +82,7 @@ def test_an_import_name_has_one_owner(room: str) -> None:
         or room in (dist.read_text("top_level.txt") or "").split()
     }
 
-    assert owners == {"superconductor"}
+    assert owners == {DISTRIBUTION}
     assert room not in sys.stdlib_module_names
 
 
@@ -92,7 +93,7 @@ def has_libvirt() -> bool:
 
 
 def test_every_entry_point_leads_somewhere() -> None:
-    found = list(metadata.distribution("superconductor").entry_points)
+    found = list(metadata.distribution(DISTRIBUTION).entry_points)
 
     assert found
     for entry_point in found:
@@ -127,8 +128,8 @@ print(sys.modules.get("eventlet"))
 
 
 def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
-    said = metadata.metadata("superconductor")
+    said = metadata.metadata(DISTRIBUTION)
 
     assert "Private :: Do Not Upload" in said.get_all("Classifier", [])
     assert said["License"] == "Apache-2.0"
-    assert any(str(file).endswith("LICENSE") for file in metadata.files("superconductor") or ())
+    assert any(str(file).endswith("LICENSE") for file in metadata.files(DISTRIBUTION) or ())

@@ -12,6 +12,7 @@ import pytest
 from oslo_config import cfg, generator
 
 from service import config
+from service.release import DISTRIBUTION
 
 SAMPLES = Path(__file__).parents[2] / "etc" / "superconductor"
 WORKED = sorted(path.name for path in SAMPLES.glob("*.conf") if path.name != "config-generator.conf")
@@ -21,7 +22,7 @@ def listings() -> dict[str, config.Listing]:
     """The options of every room, by namespace."""
     return {
         entry_point.name: entry_point.load()()
-        for entry_point in metadata.distribution("superconductor").entry_points
+        for entry_point in metadata.distribution(DISTRIBUTION).entry_points
         if entry_point.group == "oslo.config.opts"
     }
 
