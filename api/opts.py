@@ -47,12 +47,12 @@ class ApiSettings(Object, frozen=True, kw_only=True):
     list_rate: float = 0.0
     list_burst: int = 20
     max_servers_per_request: int = 1000
-    longest_hold: int = 3600
+    max_hold_seconds: int = 3600
     max_holds: int = 100
     unique_server_names: NameScope = NameScope.OFF
     max_attempts: int = 3
     enable_instance_password: bool = True
-    tenant_faults: str = "plain"
+    fault_detail: str = "plain"
     build_timeout: float = 600.0
     task_timeout: float = 600.0
     move_timeout: float = 3600.0
@@ -142,13 +142,19 @@ OPTIONS: tuple[cfg.Opt, ...] = (
     ),
     _option("list_burst", "Lists of a project that list_rate allows at once.", min=1, mutable=True),
     _option("max_servers_per_request", "Largest max_count of one request.", min=1, mutable=True),
-    _option("longest_hold", "Most seconds of a hold of hosts; 0: there are no holds.", min=0, mutable=True),
+    _option(
+        "max_hold_seconds",
+        "Most seconds of a hold of hosts; 0: there are no holds.",
+        min=0,
+        mutable=True,
+        deprecated_name="longest_hold",
+    ),
     _option("max_holds", "Maximum number of holds in the deployment.", min=1, mutable=True),
     _option(
         "unique_server_names",
         "Where the name of a new or renamed server must be unique, without regard to case; a name that is taken is refused "
         "with 409. Give all API processes the same value. After a change, and the restart of all of them, run 'superconductor db "
-        "record-names': it records the names of the servers that exist.",
+        "backfill-names': it records the names of the servers that exist.",
         choices=[
             ("", "Servers may have the same name."),
             ("project", "Servers of a project must have different names."),
@@ -163,7 +169,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         mutable=True,
     ),
     _option(
-        "tenant_faults",
+        "fault_detail",
         "What faults, actions and explanations show tenants of a request that found no host. Administrators see everything.",
         choices=[
             ("plain", "That no valid host was found, and which part of the request could not be met."),
@@ -173,6 +179,7 @@ OPTIONS: tuple[cfg.Opt, ...] = (
             ),
         ],
         mutable=True,
+        deprecated_name="tenant_faults",
     ),
     _option("build_timeout", "Seconds after which a build that is not ACTIVE becomes ERROR.", min=1.0, mutable=True),
     _option(

@@ -93,7 +93,7 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
             ledger.write(cell_removal.ask_twins, mapping.uuid, leaving[start : start + cell_removal.SERVERS_PER_TRANSACTION])
         raise errors.Conflict(
             f"{len(leaving)} servers of cell {mapping.name!r} were being migrated live to other cells, which are now asked whether "
-            "they have arrived: run the command again once 'move list' does not show them any more"
+            "they have arrived: run the command again once 'operation list' does not show them any more"
         )
     for last in (*[False] * (EMPTYING_ROUNDS_LIMIT - 1), True):
         _empty(ledger, mapping.uuid, estate)

@@ -83,7 +83,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("db version", "cli.databases.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.databases.restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
     ("db online-migrations", "cli.databases.online:DbOnlineMigrations", "bring rows of an older release up to date"),
-    ("db record-names", "cli.databases.names:DbRecordNames", "record the names of servers, where they must be unique"),
+    ("db backfill-names", "cli.databases.names:DbRecordNames", "record the names of servers, where they must be unique"),
     ("db archive", "cli.databases.purge:DbArchive", "move the rows of servers deleted long ago into files"),
     ("db purge", "cli.databases.purge:DbPurge", "remove the rows of servers deleted long ago"),
     ("upgrade check", "cli.databases.upgrade:UpgradeCheck", "check whether this release can be installed"),
@@ -99,7 +99,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("cell check", "cli.fleet.cell_list:CellCheck", "try the databases and buses of cells"),
     ("cell delete", "cli.fleet.cell_delete:CellDelete", "delete cells that hold no servers, or are lost"),
     ("secrets new", "cli.databases.secrets:SecretsNew", "print a new key for user data and passwords"),
-    ("secrets cell", "cli.databases.secrets:SecretsCell", "print the keys that a cell's conductors need"),
+    ("secrets derive", "cli.databases.secrets:SecretsCell", "print the keys that a cell's conductors need"),
     ("config show", "cli.databases.config:ConfigShow", "show the configuration that processes would read"),
     ("config check", "cli.databases.config:ConfigCheck", "say whether processes could start with a configuration"),
     ("host discover", "cli.fleet.host:HostDiscover", "map the hosts that have reported to their cells"),
@@ -114,8 +114,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("host drain", "cli.fleet.host_empty:HostDrain", "migrate the servers of a host to other hosts"),
     ("host user", "cli.fleet.host_user:HostUser", "write files that give each host its own broker user"),
     ("host delete", "cli.fleet.host:HostDelete", "delete hosts that were removed"),
-    ("move list", "cli.servers.move:MoveList", "list operations on servers, such as migrations"),
-    ("move show", "cli.servers.move:MoveShow", "show one operation on a server"),
+    ("operation list", "cli.servers.move:MoveList", "list operations on servers, such as migrations"),
+    ("operation show", "cli.servers.move:MoveShow", "show one operation on a server"),
     ("move abort", "cli.servers.move:MoveAbort", "give moves up"),
     ("move confirm", "cli.servers.move:MoveConfirm", "confirm resizes"),
     ("move revert", "cli.servers.move:MoveRevert", "revert resizes"),
@@ -148,11 +148,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("aggregate delete", "cli.fleet.aggregate:AggregateDelete", "delete aggregates"),
     ("aggregate add host", "cli.fleet.aggregate:AggregateAddHost", "put hosts into an aggregate"),
     ("aggregate remove host", "cli.fleet.aggregate:AggregateRemoveHost", "take hosts out of an aggregate"),
-    ("group create", "cli.servers.group:GroupCreate", "create a server group"),
-    ("group set", "cli.servers.group:GroupSet", "rename a server group"),
-    ("group list", "cli.servers.group:GroupList", "list server groups"),
-    ("group show", "cli.servers.group:GroupShow", "show one server group"),
-    ("group delete", "cli.servers.group:GroupDelete", "delete server groups"),
+    ("server group create", "cli.servers.group:GroupCreate", "create a server group"),
+    ("server group set", "cli.servers.group:GroupSet", "rename a server group"),
+    ("server group list", "cli.servers.group:GroupList", "list server groups"),
+    ("server group show", "cli.servers.group:GroupShow", "show one server group"),
+    ("server group delete", "cli.servers.group:GroupDelete", "delete server groups"),
     ("quota set", "cli.fleet.quota:QuotaSet", "set the quota of a project"),
     ("quota unset", "cli.fleet.quota:QuotaUnset", "reset a project to the default quota"),
     ("quota list", "cli.fleet.quota:QuotaList", "list quotas and usage of all projects"),
@@ -166,6 +166,19 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+FORMER_COMMANDS = {
+    "db record-names": "db backfill-names",
+    "group create": "server group create",
+    "group delete": "server group delete",
+    "group list": "server group list",
+    "group set": "server group set",
+    "group show": "server group show",
+    "move list": "operation list",
+    "move show": "operation show",
+    "secrets cell": "secrets derive",
+}
+"""Former names of commands, which scripts may still use. Help and completion do not show them."""
+
 GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     # heading, then the first words of commands. The summary is of the commands with this word; empty: of the only one.
     (
@@ -175,12 +188,11 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "servers and what they are made of",
         (
-            ("server", "boot servers, list, change, move and delete them"),
+            ("server", "boot servers, list, change, move and delete them; server groups"),
             ("flavor", "sizes of servers"),
             ("image", "images that servers are built from"),
             ("network", "networks of servers"),
             ("subnet", "addresses of networks"),
-            ("group", "server groups and their policies"),
             ("hold", "hosts that are kept for servers which are booted later"),
         ),
     ),
@@ -194,7 +206,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("status", ""),
             ("top", ""),
             ("host", "hosts: map, enable, drain and evacuate them"),
-            ("move", "operations on servers that are under way"),
+            ("operation", "operations on servers, such as migrations"),
+            ("move", "give moves up, confirm and revert resizes"),
             ("aggregate", "host aggregates and availability zones"),
             ("quota", "quotas and usage of projects"),
             ("service", "processes of the deployment"),
@@ -247,7 +260,12 @@ class Superconductor(Application):
         super().__init__("Operate a Superconductor deployment.", None, manager, None, out, err, deferred_help=True)
         for name, path, _ in COMMANDS:
             manager.commands[name] = metadata.EntryPoint(name, path, NAME)
+        for former, name in FORMER_COMMANDS.items():
+            manager.commands[former] = manager.commands[name]
         manager.add_command("help", Help)
+
+    def command_names(self) -> list[str]:
+        return [name for name, _, _ in COMMANDS]
 
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None

@@ -25,7 +25,7 @@ RETRY_AFTER_S = 600.0
 AT_ONCE = 1000
 """Servers of one cell that are evacuated at the same time, as many as one request may boot."""
 USER = "conductor"
-"""Who asks for these operations, as 'move show' has it."""
+"""Who asks for these operations, as 'operation show' has it."""
 
 
 class DeadHostSweep:

@@ -91,7 +91,7 @@ class SuperConductorService:
         confirm, offload = settings.auto_confirm, settings.shelved_offload_time
         self._operator = Operator(context, deleter, builder, auto_confirm=confirm, shelved_offload_time=offload, drop=drop)
         self._operations = RoundBatcher("operate", self._operator.advance_servers, pace=OPERATE_PACE_S)
-        self._builds = RoundBatcher("build", builder.build_rung, pace=settings.round_pace, workers=settings.workers)
+        self._builds = RoundBatcher("build", builder.build_rung, pace=settings.build_batch_window, workers=settings.workers)
         guests = GuestReader(api_database, registry, settings.service_down_time)
         self._endpoint = SuperConductor(self, deleter, guests)
         self._metrics = QueueMetrics(api_database), OperationMetrics(api_database)

@@ -68,7 +68,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     workers: int = 8
     lease_seconds: float = 10.0
     sweep_interval: float = 2.0
-    round_pace: float = 0.15
+    build_batch_window: float = 0.15
     feed_interval: float = 0.5
     idle_interval: float = IDLE_INTERVAL_S
     retry_pause: float = 2.0
@@ -130,11 +130,12 @@ CONDUCTOR_OPTS = [
     ),
     _option("sweep_interval", "Seconds between two sweeps of the queue and of pending deletes.", min=0.05),
     _option(
-        "round_pace",
+        "build_batch_window",
         "Minimum seconds between two rounds of builds. Requests accepted meanwhile are built together. Under load this saves "
         "transactions and messages for each server, but adds up to this time in the queue.",
         min=0.0,
         max=1.0,
+        deprecated_name="round_pace",
     ),
     _option(
         "feed_interval",

@@ -139,7 +139,7 @@ def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
         if Vault(conf.secrets["keys"]).sealing:
             raise errors.Misconfigured(
                 f"[secrets] keys must not contain a master key here: {_OWN_CELL_ONLY}. "
-                "'superconductor secrets cell CELL' prints the key of one cell."
+                "'superconductor secrets derive CELL' prints the key of one cell."
             )
     if CELL in roles:
         own_cell.check(conf)

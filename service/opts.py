@@ -87,8 +87,8 @@ KEYS = cfg.ListOpt(
     secret=True,
     sample_default="KEY",
     help="Keys that encrypt user data and admin passwords until their server is built: the first one encrypts, all of them "
-    "decrypt. Made by 'superconductor secrets new' for the API level, and by 'superconductor secrets cell' for the conductors of a "
-    "cell. Without a key, no admin password is made and boots with user data are refused. Agents need none and must not have any.",
+    "decrypt. Made by 'superconductor secrets new' for the API level, by 'superconductor secrets derive' for conductors of a cell. "
+    "Without a key, no admin password is made and boots with user data are refused. Agents need none and must not have any.",
 )
 
 

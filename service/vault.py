@@ -123,7 +123,7 @@ def _parse(number: int, text: str) -> tuple[str | None, bytes]:
     if len(key) != KEY_BYTES or (colon and not scope):
         raise errors.Misconfigured(
             f"{OPTION}: number {number} is not a key: give the url-safe base64 of {KEY_BYTES} bytes, as 'superconductor secrets "
-            "new' prints it, or CELL-UUID:KEY, as 'superconductor secrets cell' does."
+            "new' prints it, or CELL-UUID:KEY, as 'superconductor secrets derive' does."
         )
     return scope or None, key
 

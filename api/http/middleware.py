@@ -63,7 +63,7 @@ class Intake:
             version=version,
             prefix=self._settings.public_endpoint.rstrip("/") or self._callers.prefix(req),
             project_path=f"/{in_path}" if in_path else "",
-            detailed_faults=self._settings.tenant_faults == "detailed",
+            detailed_faults=self._settings.fault_detail == "detailed",
         )
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:

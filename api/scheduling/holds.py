@@ -100,13 +100,13 @@ class Holds:
         resp.status = 204
 
     def _seconds(self, req: falcon.Request) -> int:
-        longest = self._settings.longest_hold
+        longest = self._settings.max_hold_seconds
         if not longest:
-            raise errors.Forbidden("Holds are switched off: [api] longest_hold is 0.")
+            raise errors.Forbidden("Holds are switched off: [api] max_hold_seconds is 0.")
         given = req.get_param("seconds")
         seconds = whole_number("seconds", given) if given is not None else 0
         if not 0 < seconds <= longest:
-            raise errors.Invalid(f"seconds: say how long to hold the hosts, from 1 to {longest} ([api] longest_hold)")
+            raise errors.Invalid(f"seconds: say how long to hold the hosts, from 1 to {longest} ([api] max_hold_seconds)")
         return seconds
 
     def _find(self, call: Call, hold_id: str) -> Hold:

@@ -1,4 +1,4 @@
-"""``superconductor db record-names``: record names of servers that must be unique."""
+"""``superconductor db backfill-names``: record names of servers that must be unique."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DbRecordNames(AdminLister):
 
     Exit status: 0 all names are recorded, 1 servers are listed.
 
-    Example: superconductor db record-names
+    Example: superconductor db backfill-names
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

@@ -15,8 +15,8 @@ from service.vault import OPTION, Vault, new_key
 class SecretsNew(Admin):
     """Print a new master key, for 'keys' in [secrets] of the API's and the super conductors' configuration.
 
-    To change keys, put the new one first and keep the old one behind it: in the cells' conductors (see 'secrets cell'), then in the
-    super conductors, then in the API. Take the old one out when no build is left that began with it.
+    To change keys, put the new one first and keep the old one behind it: in the cells' conductors (see 'secrets derive'), then in
+    the super conductors, then in the API. Take the old one out when no build is left that began with it.
 
     Example: superconductor secrets new
     """
@@ -28,7 +28,7 @@ class SecretsNew(Admin):
 class SecretsCell(Admin):
     """Print the keys for [secrets] of a cell's conductors. They are derived from the master keys and open that cell's secrets only.
 
-    Example: superconductor secrets cell east
+    Example: superconductor secrets derive east
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -305,7 +305,7 @@ def _names(site: _Site) -> CheckFindings:
     if site.scope is NameScope.OFF:
         yield Severity.SUCCESS, "need not be unique"
     elif missing := site.database.read(server_names.unrecorded, site.scope):
-        yield Severity.WARNING, f"not recorded for {_count(missing, 'server')}; run 'superconductor db record-names'"
+        yield Severity.WARNING, f"not recorded for {_count(missing, 'server')}; run 'superconductor db backfill-names'"
     else:
         yield Severity.SUCCESS, "all are recorded"
 

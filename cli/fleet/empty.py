@@ -70,7 +70,7 @@ class EmptyingCommand(AdminLister):
                 left, done = loop.run(), f"{loop.moved} servers were moved"
         else:
             count, left = Emptying(emptier, hosts, jobs=inf).accept()
-            done = f"{count} moves are under way: see 'move list'"
+            done = f"{count} moves are under way: see 'operation list'"
         if whole:
             left += emptier.failed_builds()
         if left:

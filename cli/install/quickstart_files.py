@@ -51,7 +51,7 @@ transport_url = {bus}
 connection = {database}
 
 [secrets]
-# As 'superconductor secrets cell {cell}' prints it.
+# As 'superconductor secrets derive {cell}' prints it.
 keys = {keys}
 
 [conductor]

@@ -1,4 +1,4 @@
-"""``superconductor group``: server groups and their placement policies."""
+"""``superconductor server group``: server groups and their placement policies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shown = tuple[tuple[str, ...], Row]
 class GroupCreate(ActionShow):
     """Create a server group. Servers join it when they are booted, with the hint "group".
 
-    Example: superconductor group create web --policy anti-affinity --project 7f1c --max-server-per-host 2
+    Example: superconductor server group create web --policy anti-affinity --project 7f1c --max-server-per-host 2
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ class GroupCreate(ActionShow):
 class GroupSet(ActionShow):
     """Rename a server group. Its policy and project cannot change, because members were placed by them.
 
-    Example: superconductor group set web --project 7f1c --name frontend
+    Example: superconductor server group set web --project 7f1c --name frontend
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ class GroupSet(ActionShow):
 class GroupList(AdminLister):
     """List the server groups of all projects, or of one.
 
-    Example: superconductor group list --project 7f1c
+    Example: superconductor server group list --project 7f1c
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ class GroupList(AdminLister):
 class GroupShow(AdminShow):
     """Show one server group.
 
-    Example: superconductor group show web --project 7f1c
+    Example: superconductor server group show web --project 7f1c
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -105,7 +105,7 @@ class GroupShow(AdminShow):
 class GroupDelete(Admin):
     """Delete server groups. Their members keep running.
 
-    Example: superconductor group delete web --project 7f1c
+    Example: superconductor server group delete web --project 7f1c
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

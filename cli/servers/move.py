@@ -35,7 +35,7 @@ class MoveList(AdminLister):
     "From" and "To" are hosts. "Age" is in seconds since it was accepted. With --all, operations that have ended are listed too,
     with their outcome as the state: done, failed, given-up (the server is where it was), reverted, deleted.
 
-    Example: superconductor move list --host east-h1
+    Example: superconductor operation list --host east-h1
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -72,11 +72,11 @@ class MoveList(AdminLister):
 class MoveShow(AdminShow):
     """Show one operation on a server.
 
-    Example: superconductor move show 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
+    Example: superconductor operation show 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("operation", metavar="OPERATION", help="its UUID, as 'move list' shows it")
+        parser.add_argument("operation", metavar="OPERATION", help="its UUID, as 'operation list' shows it")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         each = _found(self, parsed_args.operation)
@@ -111,7 +111,7 @@ class _DecideMoves(Admin):
     ending: ClassVar[Ending | None] = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("operations", metavar="OPERATION", nargs="+", help="its UUID, as 'move list' shows it")
+        parser.add_argument("operations", metavar="OPERATION", nargs="+", help="its UUID, as 'operation list' shows it")
 
     def decide(self, uuids: Sequence[str], write: Callable[[str], Stepped], refusal: Callable[[Operation], str]) -> None:
         """``write`` for each; ``refusal`` says why an operation was left as it is."""
@@ -133,8 +133,8 @@ class _DecideMoves(Admin):
 class MoveAbort(_DecideMoves):
     """Give moves up. Their servers stay on the hosts where they are, and are started there again if they were stopped for it.
 
-    A move is refused if its server has arrived. Conductors carry it out within seconds; 'move show' tells when it has ended. A live
-    migration may still arrive meanwhile.
+    A move is refused if its server has arrived. Conductors carry it out within seconds; 'operation show' tells when it has ended. A
+    live migration may still arrive meanwhile.
 
     Example: superconductor move abort 0b9c1c5e-7d3c-4d0e-9b57-2f7d7d6f3a10
     """
@@ -175,7 +175,7 @@ class MoveRevert(_DecideMoves):
 def _found(command: Admin, uuid: str) -> Operation:
     found = command.deployment.api_database.read(operations.get, [uuid])
     if not found:
-        raise errors.NotFound(f"There is no operation {uuid[:80]!r}: 'move list --all' shows them")
+        raise errors.NotFound(f"There is no operation {uuid[:80]!r}: 'operation list --all' shows them")
     return found[0]
 
 

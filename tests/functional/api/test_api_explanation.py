@@ -164,7 +164,7 @@ def test_tenants_read_nothing_of_how_large_and_full_the_fleet_is(front: Front, s
     assert read(TENANT | {"X-Roles": "admin"}) == [sentence] * 3
     plain = ["with a flavor of fewer vCPUs", "with a flavor of less memory", "with a flavor that asks for less of x"]
     assert front.get(paths[1], TENANT).json["explanation"]["would_have_fitted"] == plain
-    detailed = msgspec.structs.replace(front.settings, tenant_faults="detailed")
+    detailed = msgspec.structs.replace(front.settings, fault_detail="detailed")
     front.client = falcon.testing.TestClient(build_app(detailed, front.registry, front.database, front.bus))
     assert read(TENANT) == [sentence] * 3
     assert "2 vCPUs less" in front.get(paths[1], TENANT).text

@@ -34,7 +34,7 @@ PATIENCE = 90.0
 
 @pytest.fixture
 def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path, ApiSettings(longest_hold=900, max_holds=3))
+    made = Front(tmp_path, ApiSettings(max_hold_seconds=900, max_holds=3))
     made.database.write(flavors.create, Flavor(flavor_id="big", name="m1.big", vcpus=6, memory_mb=8192))
     add_hosts(made, NODES)
     with scheduler_of(made):
@@ -152,8 +152,8 @@ def test_there_may_be_none_and_only_so_many(front: Front, tmp_path: Path) -> Non
     for _ in range(3):
         assert ask(front).status_code == 202
     assert "[api] max_holds" in message(ask(front), 403)
-    closed = Front(tmp_path / "closed", ApiSettings(longest_hold=0))
-    assert "[api] longest_hold is 0" in message(ask(closed), 403)
+    closed = Front(tmp_path / "closed", ApiSettings(max_hold_seconds=0))
+    assert "[api] max_hold_seconds is 0" in message(ask(closed), 403)
     closed.close()
 
 

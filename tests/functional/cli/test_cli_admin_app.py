@@ -15,7 +15,7 @@ import pytest
 from cliff.command import Command
 
 from cli import app
-from cli.app import COMMANDS, GROUPS, commands_by_word
+from cli.app import COMMANDS, FORMER_COMMANDS, GROUPS, Superconductor, commands_by_word
 from tests.support.commands import Shell
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +46,13 @@ def test_help_shows_each_first_word_once_under_a_heading(shell: Shell) -> None:
             assert f"\n{heading}:\n" in outcome.out
             for word, summary in entries:
                 assert len(re.findall(rf"^  {word}  .*{summary}", outcome.out, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER_COMMANDS.items())
+def test_former_names_of_commands_still_work(former: str, name: str) -> None:
+    application = Superconductor()
+    assert application.command_manager.find_command(former.split())[0] is application.command_manager.find_command(name.split())[0]
+    assert former not in application.command_names()
 
 
 @pytest.mark.parametrize("arguments", [["cell"], ["cell", "--help"], ["help", "cell"]])
@@ -103,9 +110,9 @@ def test_help_of_a_command_describes_it_and_gives_an_example(shell: Shell, name:
         ("aggregate create a --zone x:y", "argument --zone: 'x:y': the name of a zone holds no ':'"),
         ("aggregate set a --zone z --no-zone", "not allowed with argument"),
         ("aggregate add host a", "the following arguments are required: HOST"),
-        ("group create g --policy sometimes --project p", "argument --policy: invalid choice: 'sometimes'"),
-        ("group create g --policy affinity", "the following arguments are required: --project"),
-        ("group create g --policy anti-affinity --project p --max-server-per-host 0", "argument --max-server-per-host: '0'"),
+        ("server group create g --policy sometimes --project p", "argument --policy: invalid choice: 'sometimes'"),
+        ("server group create g --policy affinity", "the following arguments are required: --project"),
+        ("server group create g --policy anti-affinity --project p --max-server-per-host 0", "argument --max-server-per-host: '0'"),
         ("host list --down-after soon", "argument --down-after: 'soon'"),
         ("db sync --cell", "argument --cell: expected one argument"),
         ("cell list --config-file", "argument --config-file: expected one argument"),
@@ -138,7 +145,7 @@ def test_without_a_database_the_line_says_what_to_give(shell: Shell, monkeypatch
             "flavor list",
             "flavor delete x",
         ),
-        *("aggregate list", "aggregate set x --name y", "group list", "flavor create f --vcpus 1 --ram 1"),
+        *("aggregate list", "aggregate set x --name y", "server group list", "flavor create f --vcpus 1 --ram 1"),
     ],
 )
 def test_a_state_folder_without_database_is_refused_in_one_line(shell: Shell, line: str) -> None:

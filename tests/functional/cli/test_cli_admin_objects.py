@@ -163,39 +163,42 @@ def test_hosts_that_are_not_mapped_are_taken_and_told(shell: Shell) -> None:
 
 
 def test_group_from_creation_to_deletion(shell: Shell) -> None:
-    created = shell.json("group create web --policy anti-affinity --project p1 --max-server-per-host 2")
+    created = shell.json("server group create web --policy anti-affinity --project p1 --max-server-per-host 2")
     assert (created["policy"], created["project"], created["max_server_per_host"]) == ("anti-affinity", "p1", 2)
-    other = shell.json("group create web --policy affinity --project p2")
-    assert shell.json(f"group show {created['uuid']}") == shell.json("group show web --project p1") == created
-    assert {row["UUID"] for row in shell.json("group list")} == {created["uuid"], other["uuid"]}
-    assert [row["Project"] for row in shell.json("group list --project p2")] == ["p2"]
-    assert "Several server groups are named 'web'" in shell.refused("group delete web")
-    racked = shell.json("group create db --policy anti-affinity --project p1 --max-server-per-rack 3")
+    other = shell.json("server group create web --policy affinity --project p2")
+    assert shell.json(f"server group show {created['uuid']}") == shell.json("server group show web --project p1") == created
+    assert {row["UUID"] for row in shell.json("server group list")} == {created["uuid"], other["uuid"]}
+    assert [row["Project"] for row in shell.json("server group list --project p2")] == ["p2"]
+    assert "Several server groups are named 'web'" in shell.refused("server group delete web")
+    racked = shell.json("server group create db --policy anti-affinity --project p1 --max-server-per-rack 3")
     assert (racked["max_server_per_host"], racked["max_server_per_rack"]) == (1, 3)
     text = "--max-server-per-rack goes with the policy anti-affinity only"
-    assert text in shell.refused("group create db --policy affinity --project p1 --max-server-per-rack 3")
-    shell.done("group delete db")
-    renamed = shell.json("group set web --project p2 --name front")
+    assert text in shell.refused("server group create db --policy affinity --project p1 --max-server-per-rack 3")
+    shell.done("server group delete db")
+    renamed = shell.json("server group set web --project p2 --name front")
     assert renamed == {**other, "name": "front"}
-    assert shell.json("group show front") == renamed
-    shell.done("group delete web --project p1")
-    shell.done("group delete front")
-    assert shell.json("group list") == []
+    assert shell.json("server group show front") == renamed
+    shell.done("server group delete web --project p1")
+    shell.done("server group delete front")
+    assert shell.json("server group list") == []
 
 
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("group create new --policy affinity --project p1 --max-server-per-host 2", "goes with the policy anti-affinity only"),
-        ("group show nope", "Server group 'nope' not found"),
-        ("group set nope --name other", "Server group 'nope' not found"),
-        ("group delete web --project p2", "Server group 'web' not found"),
+        (
+            "server group create new --policy affinity --project p1 --max-server-per-host 2",
+            "goes with the policy anti-affinity only",
+        ),
+        ("server group show nope", "Server group 'nope' not found"),
+        ("server group set nope --name other", "Server group 'nope' not found"),
+        ("server group delete web --project p2", "Server group 'web' not found"),
     ],
 )
 def test_group_refusals(shell: Shell, line: str, text: str) -> None:
-    shell.done("-q group create web --policy soft-affinity --project p1")
+    shell.done("-q server group create web --policy soft-affinity --project p1")
     assert text in shell.refused(line)
-    assert len(shell.json("group list")) == 1
+    assert len(shell.json("server group list")) == 1
 
 
 # -- all -------------------------------------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ def test_group_refusals(shell: Shell, line: str, text: str) -> None:
         ("cell create east", "cells"),
         ("flavor create f --vcpus 1 --ram 1", "flavors"),
         ("aggregate create a", "aggregates"),
-        ("group create g --policy affinity --project p", "groups"),
+        ("server group create g --policy affinity --project p", "groups"),
     ],
 )
 def test_running_processes_are_told_by_the_epoch(shell: Shell, line: str, epoch: str) -> None:

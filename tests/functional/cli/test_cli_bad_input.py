@@ -59,7 +59,7 @@ MATRIX = [
     ("service list --cell nowhere", 3, NOWHERE),
     ("guest list --cell nowhere", 3, NOWHERE),
     ("dead-letter list --cell nowhere", 3, NOWHERE),
-    ("move list --cell nowhere", 3, NOWHERE),
+    ("operation list --cell nowhere", 3, NOWHERE),
     ("db restored --cell nowhere", 3, NOWHERE),
     ("db purge --cell nowhere --days 1", 3, NOWHERE),
     ("instance map nowhere -q", 3, NOWHERE),

@@ -140,7 +140,7 @@ def test_fish_completes(shell: Shell, program: Path, front: Front, tmp_path: Pat
     assert {"cell", "db", "quickstart"} <= set(completed(""))
     assert completed("db on") == ["online-migrations"]
     assert completed("server list --st") == ["--state", "--status"]
-    assert completed("group create g --policy anti") == ["anti-affinity"]
+    assert completed("server group create g --policy anti") == ["anti-affinity"]
     assert "web one" in completed("server show ")
 
 

@@ -139,7 +139,7 @@ def test_servers_may_be_evacuated_without_waiting(cloud: World, shell: Shell) ->
     kill(cloud, "a1")
     said = shell("host evacuate a1 --no-wait --jobs 1 -f json")
     assert (said.status, json.loads(said.out)) == (0, [])
-    assert summary(said) == "Host 'a1': 3 moves are under way: see 'move list', 0 were not accepted"
+    assert summary(said) == "Host 'a1': 3 moves are under way: see 'operation list', 0 were not accepted"
     assert {each.server_uuid for each in history(cloud)} == set(uuids)
     assert wait_until(lambda: hosts(cloud) == dict.fromkeys(uuids, "a2"), PATIENCE)
     come_back(cloud, "a1")

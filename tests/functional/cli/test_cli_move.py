@@ -55,9 +55,9 @@ def resized(cloud: World) -> Operation:
 
 
 def test_open_operations_are_listed_by_what_they_are_about(cloud: World, shell: Shell) -> None:
-    assert shell.json("move list") == []
+    assert shell.json("operation list") == []
     operation = under_way(cloud)
-    [row] = shell.json("move list")
+    [row] = shell.json("operation list")
     assert row.pop("Age") >= 0
     assert row == {
         "Operation": operation.uuid,
@@ -69,22 +69,22 @@ def test_open_operations_are_listed_by_what_they_are_about(cloud: World, shell: 
         "Fault": None,
     }
     for words in ("--host a1", "--host a2", "--cell cell1", f"--server {operation.server_uuid}", "--status building", "--all"):
-        assert len(shell.json(f"move list {words}")) == 1, words
+        assert len(shell.json(f"operation list {words}")) == 1, words
     for words in ("--host b1", "--cell cell2", f"--server {NOBODY}", "--status verify", "--status ended"):
-        assert shell.json(f"move list {words}") == [], words
+        assert shell.json(f"operation list {words}") == [], words
     cloud.agents["cell1"].drivers["a2"].gate.set()
     assert cloud.ended(operation).outcome is Outcome.DONE
-    assert shell.json("move list") == []
-    assert [row["State"] for row in shell.json("move list --all --limit 1")] == ["done"]
-    assert [row["State"] for row in shell.json("move list --status ended")] == ["done"]
+    assert shell.json("operation list") == []
+    assert [row["State"] for row in shell.json("operation list --all --limit 1")] == ["done"]
+    assert [row["State"] for row in shell.json("operation list --status ended")] == ["done"]
 
 
 def test_a_move_to_another_cell_is_listed_for_both(cloud: World, shell: Shell) -> None:
     operation = cloud.operate(boot(cloud), OperationKind.MIGRATE, args=OperationArgs(host="b1", cross_cell=True))
     cloud.ended(operation)
     for words in ("--cell cell1", "--cell cell2", "--host b1"):
-        assert len(shell.json(f"move list --all {words}")) == 1, words
-    shown = shell.json(f"move show {operation.uuid}")
+        assert len(shell.json(f"operation list --all {words}")) == 1, words
+    shown = shell.json(f"operation show {operation.uuid}")
     assert (shown["State"], shown["To"], shown["Requested Host"], shown["Cross Cell"]) == ("done", "b1", "b1", "yes")
     assert (shown["User"], shown["Source Body"], shown["New Body"]) == ("u", operation.source_uuid, operation.twin_uuid)
     assert shown["Ended"] is not None
@@ -105,7 +105,7 @@ def test_a_resize_is_confirmed_or_reverted(cloud: World, shell: Shell) -> None:
     assert "cannot be given up: the server has arrived: confirm or revert it" in shell.refused(f"move abort {kept.uuid}")
     shell.done(f"move confirm {kept.uuid}")
     shell.done(f"move revert {undone.uuid}")
-    assert wait_until(lambda: shell.json("move list") == [], PATIENCE)
+    assert wait_until(lambda: shell.json("operation list") == [], PATIENCE)
     assert [cloud.ended(each).outcome for each in (kept, undone)] == [Outcome.DONE, Outcome.REVERTED]
     assert "does not wait for its user: it is in state done" in shell.refused(f"move confirm {kept.uuid}")
     cloud.settle()
@@ -114,12 +114,12 @@ def test_a_resize_is_confirmed_or_reverted(cloud: World, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "status", "words"),
     [
-        (f"move show {NOBODY}", 1, "There is no operation"),
-        ("move abort nonsense", 1, "There is no operation 'nonsense': 'move list --all' shows them"),
+        (f"operation show {NOBODY}", 1, "There is no operation"),
+        ("move abort nonsense", 1, "There is no operation 'nonsense': 'operation list --all' shows them"),
         (f"move confirm {NOBODY}", 1, "There is no operation"),
-        ("move list --cell nowhere", 3, "No cell is called 'nowhere'"),
-        ("move list --status done", 2, "invalid choice: 'done'"),
-        ("move list --limit 0", 2, "'0' is not a whole number from 1 to"),
+        ("operation list --cell nowhere", 3, "No cell is called 'nowhere'"),
+        ("operation list --status done", 2, "invalid choice: 'done'"),
+        ("operation list --limit 0", 2, "'0' is not a whole number from 1 to"),
         ("move abort", 2, "the following arguments are required: OPERATION"),
         ("host evacuate nobody", 1, "Host 'nobody' is not mapped to a cell"),
         ("host evacuate a1 --dead --to a1", 1, "--to: 'a1' is the host to be emptied"),

@@ -1,4 +1,4 @@
-"""``superconductor db record-names``: names of older servers are recorded as the configuration asks."""
+"""``superconductor db backfill-names``: names of older servers are recorded as the configuration asks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def accept(shell: Shell, project: str, *names: str) -> None:
 
 
 def record(shell: Shell, scope: str) -> Outcome:
-    return run(shell, scope, "db record-names")
+    return run(shell, scope, "db backfill-names")
 
 
 def run(shell: Shell, scope: str, command: str) -> Outcome:
@@ -53,7 +53,7 @@ def test_every_server_that_shares_its_name_is_listed(shell: Shell) -> None:
     assert {each["Name"].lower() for each in json.loads(everywhere.out)} == {"s1", "s7"}
     for scope in ("", ""):
         assert (record(shell, scope).status, json.loads(record(shell, scope).out)) == (0, [])
-    assert shell.json("db record-names") == []
+    assert shell.json("db backfill-names") == []
 
 
 def test_the_check_of_an_upgrade_says_what_to_run(shell: Shell) -> None:
@@ -64,9 +64,9 @@ def test_the_check_of_an_upgrade_says_what_to_run(shell: Shell) -> None:
     accept(shell, "p1", "a", "b")
     accept(shell, "p2", "b")
     assert said("") == ("Success", "need not be unique")
-    assert said("project") == ("Warning", "not recorded for 3 servers; run 'superconductor db record-names'")
+    assert said("project") == ("Warning", "not recorded for 3 servers; run 'superconductor db backfill-names'")
     record(shell, "project")
     assert said("project") == ("Success", "all are recorded")
     assert said("global")[0] == "Warning"
     record(shell, "global")
-    assert said("global") == ("Warning", "not recorded for 1 server; run 'superconductor db record-names'")
+    assert said("global") == ("Warning", "not recorded for 1 server; run 'superconductor db backfill-names'")

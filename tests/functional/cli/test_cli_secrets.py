@@ -66,11 +66,11 @@ def test_cell_prints_the_keys_of_that_cell_derived_from_each_master_key(shell: S
 
 
 def test_cell_with_state_uses_the_folders_key_file(shell: Shell) -> None:
-    assert "no master key is configured" in shell.refused("secrets cell east")
+    assert "no master key is configured" in shell.refused("secrets derive east")
     (made,) = key_file.read_or_make(shell.state)
-    assert keys(shell.done("secrets cell east")) == Vault([made]).keys_of(uuid_of(shell, "east"))
-    assert "cell0" in shell.refused("secrets cell cell0")
-    assert "west" in shell.refused("secrets cell west", 3)
+    assert keys(shell.done("secrets derive east")) == Vault([made]).keys_of(uuid_of(shell, "east"))
+    assert "cell0" in shell.refused("secrets derive cell0")
+    assert "west" in shell.refused("secrets derive west", 3)
 
 
 def test_a_wrong_key_is_told_without_being_shown(shell: Shell, tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def test_hosts_are_held_and_booted_or_released(front: Front, operator: Operator)
         assert operator.json("hold list") == []
     for text in ("0", "x", "10d", "-5m", "9" * 12):
         operator.refused(f"{BOOT} --hold={text}", status=2)
-    assert "longest_hold" in operator.refused(f"{BOOT} --hold 2h")
+    assert "max_hold_seconds" in operator.refused(f"{BOOT} --hold 2h")
 
 
 @contextmanager

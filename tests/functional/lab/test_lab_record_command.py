@@ -39,7 +39,7 @@ def test_a_year_of_a_standalone_is_recorded_and_replayed(tmp_path: Path, capsys:
     trace, fleet, other = tmp_path / "trace.csv", tmp_path / "fleet.csv", tmp_path / "names.csv"
     with standalone(state, file_of(tmp_path, "")) as endpoint:
         user = Operator(shell, endpoint)
-        group = shell.json("group create apart --policy soft-anti-affinity --project admin")["uuid"]
+        group = shell.json("server group create apart --policy soft-anti-affinity --project admin")["uuid"]
         for number in (1, 2):
             shell.done(f"-q aggregate create rack{number} --property rack=row{number}")
             shell.done(f"-q aggregate add host rack{number} cell1-host{number}")

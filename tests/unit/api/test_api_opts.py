@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from api import opts
@@ -29,6 +31,13 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
         "service_down_time",
     } == set(opts.ApiSettings.__struct_fields__)
     assert tuple(option.dest for option in opts.QUOTAS) == RESOURCES
+
+
+def test_former_option_names_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "former.conf"
+    path.write_text("[api]\nlongest_hold = 60\ntenant_faults = detailed\n")
+    settings = opts.settings(config.load([], opts.list_opts(), files=[str(path)]))
+    assert (settings.max_hold_seconds, settings.fault_detail) == (60, "detailed")
 
 
 def test_options_are_read() -> None:

@@ -31,6 +31,12 @@ def test_every_option_has_help_and_is_listed() -> None:
     assert all(option.help for option in options)
 
 
+def test_former_option_name_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "former.conf"
+    path.write_text("[conductor]\nround_pace = 0.5\n")
+    assert opts.settings(conf(f"--config-file={path}")).build_batch_window == 0.5
+
+
 def test_values_are_taken_from_the_configuration() -> None:
     made = conf()
     made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
