@@ -12,7 +12,7 @@ from sqlalchemy import Dialect
 from sqlalchemy.util import LRUCache
 
 STATEMENTS_LIMIT = 2000
-"""How many compiled statements a process keeps. All roles together have about a thousand for each kind of server."""
+"""How many compiled statements a process keeps. All roles together, on two kinds of servers, compile fewer than a thousand."""
 
 
 class CompiledStatements:

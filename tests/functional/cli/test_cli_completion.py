@@ -99,7 +99,7 @@ def test_commands_options_and_values_are_completed(completed: Completer, tmp_pat
     assert completed("--state", "cell", "cell", "show", "--conf") == ["--config-file", "--config-dir"], "before it, too"
     assert completed("server", "list", "-f", "") == ["csv", "json", "table", "value", "yaml"]
     assert completed("server", "list", "--format", "=", "j") == ["json"]
-    assert completed("group", "create", "g", "--policy", "anti") == ["anti-affinity"]
+    assert completed("server", "group", "create", "g", "--policy", "anti") == ["anti-affinity"]
     (tmp_path / "debian.raw").touch()
     (tmp_path / "images").mkdir()
     assert completed("image", "add", "deb") == ["debian.raw"]
