@@ -31,7 +31,7 @@ def test_a_report_tells_threads_metrics_and_configuration_without_secrets(tmp_pa
     assert path.name.startswith("superconductor-conductor_gurumeditation_")
     assert path.stat().st_mode & 0o777 == 0o600
     text = path.read_text()
-    for expected in ("stuck-here", "threading.py", "====  Health", "superconductor_claims_total", "9123", "superconductor  "):
+    for expected in ("stuck-here", "threading.py", "====  Health", "superconductor_claims_total", "9123", "superconductor-cloud "):
         assert expected in text, expected
     assert "hunter2" not in text
 
